@@ -1,0 +1,405 @@
+"""The PyTorch adapter: any ``nn.Module`` as an :class:`ambidex.core.model.Inspectable`."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ambidex.adapters import torch_layers as tl
+from ambidex.adapters.torch_parts import Composite, composite_of
+from ambidex.adapters.torch_tape import Slots, Tape, numpy_from_tensor, user_frame
+from ambidex.core.model import Batch, TensorSpec
+from ambidex.core.trace import Trace
+from ambidex.core.types import Array, Call, Layer, Plan, Source
+from ambidex.errors import InputError, RunError, UnsupportedError
+
+#: canonical attribute -> (torch attribute, value from canonical)
+_PATCH: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
+    "epsilon": (("eps",), float),
+    "momentum": (("momentum",), lambda v: 1.0 - v),
+    "alpha": (("negative_slope", "alpha"), float),
+    "approximate": (("approximate",), str),
+    "ratio": (("p",), float),
+    "beta": (("beta",), float),
+    "threshold": (("threshold",), float),
+    "ceil_mode": (("ceil_mode",), bool),
+    "count_include_pad": (("count_include_pad",), bool),
+    "dilations": (("dilation",), tuple),
+    "strides": (("stride",), tuple),
+    "axis": (("dim",), int),
+}
+
+
+def accepts(obj: Any) -> bool:
+    """Whether ``obj`` is a torch module (decided by class names, so that asking imports nothing)."""
+    return any(c.__module__ == "torch.nn.modules.module" and c.__name__ == "Module" for c in type(obj).__mro__)
+
+
+def wrap(obj: nn.Module) -> TorchModel:
+    return TorchModel(obj)
+
+
+@contextmanager
+def remember_sources() -> Iterator[None]:
+    """Modules built inside remember the user's line that built them."""
+    original = nn.Module.__init__
+
+    def init(self: nn.Module, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        self.__dict__["_ambidex_source"] = _built_at(self)
+
+    nn.Module.__init__ = init  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        nn.Module.__init__ = original  # type: ignore[method-assign]
+
+
+def _built_at(module: nn.Module) -> Source | None:
+    """The frame that called the constructor: above every ``__init__`` of this very object."""
+    import sys
+
+    frame = sys._getframe(2)
+    skip = 3
+    while frame is not None and frame.f_code.co_name == "__init__" and frame.f_locals.get("self") is module:
+        frame = frame.f_back  # type: ignore[assignment]
+        skip += 1
+    return user_frame(skip)
+
+
+def _assigned_at(root: nn.Module, path: str) -> Source | None:
+    """Without :func:`remember_sources`: the line in the parent's class that assigns this attribute."""
+    parts = path.split(".")
+    for depth in range(len(parts), 0, -1):
+        parent = root.get_submodule(".".join(parts[: depth - 1]))
+        try:
+            lines, start = inspect.getsourcelines(type(parent))
+            file = inspect.getsourcefile(type(parent)) or ""
+        except (OSError, TypeError):
+            continue
+        if "/torch/" in file:
+            continue
+        pattern = re.compile(rf"self\.{re.escape(parts[depth - 1])}\b[^=]*=[^=]|self\.\w+\s*=.*{re.escape(parts[depth - 1])}")
+        for n, line in enumerate(lines):
+            if pattern.search(line):
+                return Source(file, start + n, line.strip())
+        return Source(file, start, lines[0].strip())
+    return None
+
+
+class TorchModel:
+    """See :class:`ambidex.core.model.Inspectable`. The module's own state is never changed by a run."""
+
+    framework = "torch"
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.was_training = module.training
+        self._saved: dict[str, tuple[Callable[..., Any], Slots]] = {}
+        self._names: dict[int, str] = {}
+        for name, t in [*module.named_parameters(), *module.named_buffers()]:
+            self._names.setdefault(id(t), name)
+        self._modules: dict[str, nn.Module] = {}  # leaf path -> module (parts of composites included)
+        self._composites: dict[str, Composite] = {}
+        self._owners: dict[str, str] = {}  # path of a part -> path of its composite
+        self._paths: dict[int, str] = {}
+        for path, m in module.named_modules():
+            self._paths[id(m)] = path
+            composite = composite_of(m)
+            if composite is not None:
+                self._composites[path] = composite
+                for name, part in composite.parts.items():
+                    full = f"{path}.{name}" if path else name
+                    self._modules[full] = part
+                    self._owners[full] = path
+        self._layers = self._list_layers()
+        self._by_path = {layer.path: layer for layer in self._layers}
+
+    # ------------------------------------------------------------------ structure
+    def _list_layers(self) -> list[Layer]:
+        found: list[Layer] = []
+        for path, m in self.module.named_modules():
+            if any(path == owner or path.startswith(owner + ".") for owner in self._composites if owner != path):
+                if path in self._modules:
+                    continue
+            if path in self._composites:
+                composite = self._composites[path]
+                for name, part in composite.parts.items():
+                    full = f"{path}.{name}" if path else name
+                    found.append(self._layer(full, part, composite.weight_names(path, name)))
+                continue
+            translation = tl.translate(m)
+            if translation is not None:
+                self._modules[path] = m
+                names = {role: f"{path}.{n}" if path else n for role, n in tl.weight_names(m).items()}
+                found.append(self._layer(path, m, names))
+            elif self._opaque(m):
+                self._modules[path] = m
+                found.append(Layer(path, "", {}, self._raw(path, m), type(m).__name__, source=self._source(path, m)))
+            else:
+                raw = self._raw(path, m)
+                if raw:
+                    found.append(Layer(path, "", {}, raw, type(m).__name__, source=self._source(path, m)))
+        return found
+
+    @staticmethod
+    def _opaque(m: nn.Module) -> bool:
+        """A layer of torch itself without a canonical name, and without children: kept whole."""
+        return type(m).__module__.startswith("torch.nn.modules") and not any(True for _ in m.children()) and type(
+            m).__name__ not in {"Sequential", "ModuleList", "ModuleDict", "Module"}
+
+    @staticmethod
+    def _raw(path: str, m: nn.Module) -> dict[str, str]:
+        own = [*m.named_parameters(recurse=False), *m.named_buffers(recurse=False)]
+        return {n: f"{path}.{n}" if path else n for n, _ in own}
+
+    def _layer(self, path: str, m: nn.Module, names: dict[str, str]) -> Layer:
+        t = tl.translate(m)
+        assert t is not None
+        trainable = any(p.requires_grad for p in m.parameters(recurse=False))
+        return Layer(path, t.op, dict(t.attrs), names, type(m).__name__, t.layout, self._source(path, m), trainable=trainable)
+
+    def _source(self, path: str, m: nn.Module) -> Source | None:
+        owner = self._owners.get(path, path)
+        module = self.module.get_submodule(owner)
+        known = module.__dict__.get("_ambidex_source")
+        return known if known is not None else (_assigned_at(self.module, owner) if owner else None)
+
+    def layers(self) -> list[Layer]:
+        return list(self._layers)
+
+    def signature(self) -> list[TensorSpec] | None:
+        return None
+
+    # ------------------------------------------------------------------ weights
+    def weights(self) -> dict[str, Array]:
+        return {n: numpy_from_tensor(t) for n, t in self._tensors().items()}
+
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        return {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+
+    def set_weights(self, values: Mapping[str, Array]) -> None:
+        known = self._tensors()
+        for name, value in values.items():
+            if name not in known:
+                raise InputError(f"the torch model has no weight {name!r}", todo="Names are those of named_parameters()")
+            if tuple(known[name].shape) != tuple(value.shape):
+                raise InputError(f"weight {name!r} has shape {tuple(known[name].shape)}, given {tuple(value.shape)}")
+        with torch.no_grad():
+            for name, value in values.items():
+                known[name].copy_(torch.from_numpy(np.array(value)))
+
+    def layer_weights(self, path: str) -> dict[str, Array]:
+        layer = self._by_path[path]
+        return tl.get_weights(self._modules[path]) if layer.op and path in self._modules else {}
+
+    def set_layer_weights(self, path: str, values: Mapping[str, Array]) -> None:
+        with torch.no_grad():
+            tl.set_weights(self._modules[path], dict(values))
+
+    # ------------------------------------------------------------------ running
+    def run(self, batch: Batch, plan: Plan | None = None, *, record: bool = True, training: bool = False,
+            exact: bool = False) -> Trace:
+        tape = Tape(plan, record=record, exact=exact)
+        for name, t in self._tensors().items():
+            tape.origins[id(t)] = ("weight", name, 0)
+            tape.alive.append(t)
+        args, kwargs, named = self._arguments(batch)
+        for name, t in named.items():
+            tape.know(t, ("input", name, 0))
+        buffers = {n: b.clone() for n, b in self.module.named_buffers()}
+        modes = {m: m.training for m in self.module.modules()}
+        fast = torch.backends.mha.get_fastpath_enabled()
+        trace = Trace("torch", {"torch": torch.__version__})
+        try:
+            torch.backends.mha.set_fastpath_enabled(False)
+            if training:
+                self.module.train()
+            elif self.was_training and self.module.training:
+                self.module.eval()
+            with ExitStack() as stack:
+                stack.enter_context(torch.no_grad())
+                stack.enter_context(self._intercept(tape))
+                for path, attrs in tape.plan.patch.items():
+                    stack.enter_context(self.patched(path, **attrs))
+                if record or any(":" in k for k in (*tape.plan.inputs, *tape.plan.outputs, *tape.plan.replace)):
+                    stack.enter_context(tape)
+                if training:
+                    torch.manual_seed(0)
+                output = self._answer(args, kwargs, tape)
+            if training:
+                trace.updates = {n: numpy_from_tensor(b).copy() for n, b in self.module.named_buffers()
+                                 if not torch.equal(b, buffers[n])}
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fast)
+            for m, mode in modes.items():
+                m.training = mode
+            with torch.no_grad():
+                for n, b in self.module.named_buffers():
+                    if n in buffers and not torch.equal(b, buffers[n]):
+                        b.copy_(buffers[n])
+        for name, t in _outputs(output):
+            trace.outputs[name] = tape.value(t)
+            trace.output_origins[name] = tape.origins.get(id(t), ("const", "", 0))
+        trace.inputs = {n: numpy_from_tensor(t) for n, t in named.items()}
+        trace.calls, trace.layers = tape.calls, self._layers
+        self._saved = tape.saved
+        if not trace.outputs:
+            raise RunError("the torch model returned no tensor", todo="Return a tensor, a tuple or a dictionary of them")
+        return trace
+
+    def _arguments(self, batch: Batch) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, torch.Tensor]]:
+        if isinstance(batch, Mapping):
+            named = {str(k): torch.from_numpy(np.array(v)) for k, v in batch.items()}
+            return (), dict(named), named
+        tensors = [torch.from_numpy(np.array(v)) for v in batch]
+        return tuple(tensors), {}, {str(i): t for i, t in enumerate(tensors)}
+
+    def _answer(self, args: Any, kwargs: Any, tape: Tape) -> Any:
+        try:
+            return self.module(*args, **kwargs)
+        except torch.OutOfMemoryError as e:
+            raise RunError("the torch model ran out of memory", str(e).splitlines()[0], "Use a smaller batch") from e
+        except MemoryError as e:
+            raise RunError("the torch model ran out of memory", todo="Use a smaller batch") from e
+        except (RunError, InputError, UnsupportedError):
+            raise
+        except Exception as e:
+            last = tape.calls[-1].path if tape.calls else "its first layer"
+            text = (str(e).strip().splitlines() or [""])[0][:300]
+            if "DefaultCPUAllocator" in text or "out of memory" in text:
+                raise RunError("the torch model ran out of memory", text, "Use a smaller batch") from e
+            raise RunError(f"the torch model raised {type(e).__name__} (last call that ran: {last})", text,
+                           "Check the inputs' number, order, shapes and dtypes") from e
+
+    @contextmanager
+    def _intercept(self, tape: Tape) -> Iterator[None]:
+        touched: list[nn.Module] = []
+        hooked: dict[int, str] = {}
+        try:
+            for path, m in self._modules.items():
+                if id(m) not in hooked and path not in self._composites:
+                    hooked[id(m)] = path
+                    m.__dict__["forward"] = partial(self._leaf_forward, tape, m, path, m.forward)
+                    touched.append(m)
+            for path, composite in self._composites.items():
+                m = composite.module
+                m.__dict__["forward"] = partial(self._composite_forward, tape, path, composite, m.forward)
+                touched.append(m)
+            for path, m in self.module.named_modules():
+                if id(m) not in hooked and path not in self._composites:
+                    m.__dict__["forward"] = partial(self._scope_forward, tape, path, m.forward)
+                    touched.append(m)
+            yield
+        finally:
+            for m in touched:
+                m.__dict__.pop("forward", None)
+
+    def _leaf_forward(self, tape: Tape, m: nn.Module, path: str, original: Any, *args: Any, **kwargs: Any) -> Any:
+        if tape.depth:
+            return original(*args, **kwargs)
+        return tape.execute(self._by_path[path], original, args, kwargs, leaf=True,
+                            inplace=bool(getattr(m, "inplace", False)), exact_fn=partial(_in_float64, m, original),
+                            batch_first=bool(getattr(m, "batch_first", False)))
+
+    def _composite_forward(self, tape: Tape, path: str, composite: Composite, original: Any, *args: Any, **kwargs: Any) -> Any:
+        if tape.depth:
+            return original(*args, **kwargs)
+        with tape.scope(path):
+            return composite.forward(tape, path, *args, **kwargs)
+
+    @staticmethod
+    def _scope_forward(tape: Tape, path: str, original: Any, *args: Any, **kwargs: Any) -> Any:
+        if tape.depth:
+            return original(*args, **kwargs)
+        with tape.scope(path):
+            return original(*args, **kwargs)
+
+    def call(self, path: str, inputs: Sequence[Array], *, like: Call | None = None, exact: bool = False) -> list[Array]:
+        tensors = [torch.from_numpy(np.array(v)) for v in inputs]
+        if exact:
+            tensors = [t.double() if t.is_floating_point() else t for t in tensors]
+        module = self._modules.get(path)
+        fn: Callable[..., Any]
+        modes = {m: m.training for m in module.modules()} if module is not None and self.was_training else {}
+        for m in modes:
+            m.training = False
+        try:
+            with torch.no_grad():
+                if like is not None and like.key in self._saved:
+                    fn, slots = self._saved[like.key]
+                    given = [t.to(o.dtype) if not (exact and o.is_floating_point()) else t
+                             for t, o in zip(tensors, slots.tensors, strict=True)]
+                    args, kwargs = slots.rebuilt(given)
+                elif module is not None:
+                    fn, args, kwargs = module.forward, tuple(tensors), {}
+                else:
+                    raise UnsupportedError(f"{path!r} cannot be called alone")
+                if exact and module is not None:
+                    fn = partial(_in_float64, module, fn)
+                first = bool(getattr(module, "batch_first", False))
+                return [numpy_from_tensor(t) for t in Slots((fn(*args, **kwargs),), first).tensors]
+        except (RuntimeError, TypeError, ValueError, IndexError) as e:
+            raise RunError(f"layer {path!r} raised {type(e).__name__} when called alone", str(e).splitlines()[0]) from e
+        finally:
+            for m, mode in modes.items():
+                m.training = mode
+
+    @contextmanager
+    def patched(self, path: str, **attrs: Any) -> Iterator[None]:
+        module = self._modules.get(path)
+        if module is None:
+            raise UnsupportedError(f"{path!r} is no layer that can be changed")
+        changes: dict[str, Any] = {}
+        for name, value in attrs.items():
+            names, convert = _PATCH.get(name, ((), lambda v: v))
+            target = next((n for n in names if hasattr(module, n)), None)
+            if target is None or (name == "threshold" and not isinstance(module, nn.Softplus)):
+                raise UnsupportedError(f"{name} of {type(module).__name__} {path!r} cannot be changed on a built layer")
+            changes[target] = convert(value)
+        before = {n: getattr(module, n) for n in changes}
+        try:
+            for n, v in changes.items():
+                setattr(module, n, v)
+            yield
+        finally:
+            for n, v in before.items():
+                setattr(module, n, v)
+
+    def close(self) -> None:
+        self._saved.clear()
+
+
+def _in_float64(module: nn.Module, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The layer with all its weights in float64 (state is put back)."""
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    doubled = {n: t.detach().double() for n, t in tensors if t.is_floating_point()}
+    if not doubled:
+        return fn(*args, **kwargs)
+    return torch.func.functional_call(module, doubled, args, kwargs)
+
+
+def _outputs(output: Any, prefix: str = "") -> list[tuple[str, torch.Tensor]]:
+    """The tensors of any output structure with their names: dictionary keys, or positions."""
+    if isinstance(output, torch.Tensor):
+        return [(prefix or "0", output)]
+    if isinstance(output, torch.nn.utils.rnn.PackedSequence):
+        return [(prefix or "0", torch.nn.utils.rnn.pad_packed_sequence(output, batch_first=True)[0])]
+    if isinstance(output, Mapping) or hasattr(output, "keys"):
+        items = [(str(k), output[k]) for k in output.keys()]  # noqa: SIM118 (ModelOutput is no plain mapping)
+    elif isinstance(output, list | tuple):
+        items = [(str(i), v) for i, v in enumerate(output)]
+    else:
+        return []
+    found: list[tuple[str, torch.Tensor]] = []
+    for name, value in items:
+        found += _outputs(value, f"{prefix}.{name}" if prefix else name)
+    return found

@@ -1,0 +1,314 @@
+"""Recording, forcing and replaying one run of a torch module.
+
+Leaf modules (those with a canonical translation, and other layers of ``torch.nn``) are intercepted by an instance
+attribute ``forward``; functional code between them by a ``TorchFunctionMode``. Both hand every execution to
+:meth:`Tape.execute`, which is the one place where inputs are replaced, outputs replaced, and values kept.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from ambidex.adapters import torch_layers as tl
+from ambidex.core.types import Array, Call, Layer, Origin, Plan, Source
+
+_INTERNAL = ("/torch/", "/ambidex/adapters/", "/ambidex/engine/", "/contextlib.py", "/einops/")
+#: functions whose result is the same tensor for our purposes: no call, the origin goes on
+_ALIASES = {"contiguous", "clone", "detach", "requires_grad_", "__get__", "cpu", "alias", "type_as"}
+_NOT_RECORDED = {"__set__", "dim", "size", "numel", "__len__", "item", "tolist", "is_floating_point", "backward"}
+
+
+def numpy_from_tensor(tensor: torch.Tensor) -> Array:
+    """The values of a dense tensor as numpy; bfloat16 becomes float32 (numpy has no bfloat16)."""
+    t = tensor.detach()
+    if t.is_sparse:
+        t = t.to_dense()
+    if t.dtype == torch.bfloat16:
+        t = t.float()
+    return t.cpu().numpy()
+
+
+def user_frame(skip: int = 2) -> Source | None:
+    """The first frame outside torch and ambidex: the line of the user's code (or of a library) that called."""
+    frame = sys._getframe(skip)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not any(part in name for part in _INTERNAL) and not name.startswith("<"):
+            return Source(name, frame.f_lineno)
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+class Packed:
+    """A PackedSequence seen as what it stands for: a padded tensor and the mask of its valid steps."""
+
+    def __init__(self, packed: torch.nn.utils.rnn.PackedSequence, batch_first: bool) -> None:
+        self.packed, self.batch_first = packed, batch_first
+        self.padded, self.lengths = torch.nn.utils.rnn.pad_packed_sequence(packed, batch_first=batch_first)
+
+    def mask(self) -> torch.Tensor:
+        steps = torch.arange(int(self.lengths.max()))
+        return steps[None, :] < self.lengths[:, None]
+
+    def pack(self, padded: torch.Tensor) -> torch.nn.utils.rnn.PackedSequence:
+        return torch.nn.utils.rnn.pack_padded_sequence(padded, self.lengths, self.batch_first, enforce_sorted=False)
+
+
+class Slots:
+    """The tensors inside any (args, kwargs) or output structure, in order, and the way back."""
+
+    def __init__(self, tree: Any, batch_first: bool = False) -> None:
+        leaf = lambda x: isinstance(x, torch.nn.utils.rnn.PackedSequence)  # noqa: E731
+        flat, self.spec = pytree.tree_flatten_with_path(tree, is_leaf=leaf)
+        self.leaves: list[Any] = []
+        self.where: list[int] = []
+        self.names: list[str] = []
+        self.tensors: list[torch.Tensor] = []
+        self.packed: dict[int, Packed] = {}
+        for i, (path, value) in enumerate(flat):
+            self.leaves.append(value)
+            name = ".".join(str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", "")))) for k in path[1:])
+            if leaf(value):
+                seen = Packed(value, batch_first)
+                self.packed[i] = seen
+                self._add(i, name, seen.padded)
+                self._add(-1, "mask", seen.mask())
+            elif isinstance(value, torch.Tensor):
+                self._add(i, name, value)
+
+    def _add(self, where: int, name: str, tensor: torch.Tensor) -> None:
+        self.where.append(where)
+        self.names.append(name or str(len(self.names)))
+        self.tensors.append(tensor)
+
+    def rebuilt(self, tensors: list[torch.Tensor]) -> Any:
+        leaves = list(self.leaves)
+        for where, tensor in zip(self.where, tensors, strict=True):
+            if where < 0:
+                continue
+            leaves[where] = self.packed[where].pack(tensor) if where in self.packed else tensor
+        return pytree.tree_unflatten(leaves, self.spec)
+
+
+class Tape(TorchFunctionMode):
+    """One run. ``paths`` maps id(module) to its path, ``weights`` id(parameter) to its name."""
+
+    def __init__(self, plan: Plan | None, *, record: bool, exact: bool) -> None:
+        super().__init__()
+        self.plan = plan or Plan()
+        self.record, self.want_exact = record, exact
+        self.calls: list[Call] = []
+        self.saved: dict[str, tuple[Callable[..., Any], Any]] = {}
+        self.depth = 0
+        self.scopes: list[str] = [""]
+        self.counts: dict[str, int] = defaultdict(int)
+        self.origins: dict[int, Origin] = {}
+        self.values: dict[int, Array] = {}
+        self.exacts: dict[int, torch.Tensor] = {}
+        self.alive: list[torch.Tensor] = []
+        self.shared: dict[int, list[int]] = defaultdict(list)  # storage -> ids of recorded tensors on it
+        self.late: list[Callable[[], None]] = []
+        self.layers_by_path: dict[str, Layer] = {}
+        self.random_calls: list[str] = []
+
+    # ------------------------------------------------------------------ tensors
+    def know(self, tensor: torch.Tensor, origin: Origin) -> None:
+        self.origins[id(tensor)] = origin
+        self.values.pop(id(tensor), None)
+        self.exacts.pop(id(tensor), None)
+        self.alive.append(tensor)
+
+    def value(self, tensor: torch.Tensor) -> Array:
+        key = id(tensor)
+        if key not in self.values:
+            self.alive.append(tensor)
+            self.values[key] = numpy_from_tensor(tensor)
+            if not tensor.is_sparse:
+                self.shared[tensor.untyped_storage().data_ptr()].append(key)
+        return self.values[key]
+
+    def about_to_write(self, tensor: torch.Tensor) -> None:
+        """Recorded arrays share memory with their tensors: copy those that an in-place operation will change."""
+        if tensor.is_sparse:
+            return
+        for key in self.shared.pop(tensor.untyped_storage().data_ptr(), []):
+            old = self.values.get(key)
+            if old is None:
+                continue
+            fresh = old.copy()
+            self.values[key] = fresh
+            for call in self.calls:
+                for group in (call.received, call.inputs, call.computed, call.outputs):
+                    for i, array in enumerate(group):
+                        if array is old:
+                            group[i] = fresh
+
+    # ------------------------------------------------------------------ the one place
+    def execute(self, layer: Layer, fn: Callable[..., Any], args: Any, kwargs: Any, *, leaf: bool, inplace: bool = False,
+                exact_fn: Callable[..., Any] | None = None, batch_first: bool = False) -> Any:
+        """Run ``fn(*args, **kwargs)`` as one call of ``layer``, with what the plan says."""
+        number = self.counts[layer.path]
+        self.counts[layer.path] += 1
+        key = f"{layer.path}#{number}"
+        plan = self.plan
+        touched = key in plan.inputs or key in plan.outputs or key in plan.replace
+        if not (self.record or touched):
+            return self._inside(fn, args, kwargs)
+        slots = Slots((args, kwargs), batch_first)
+        call = Call(key, layer, len(self.calls), [n.split(".", 1)[-1] for n in slots.names], scope=self.scopes[-1])
+        call.origins = [self.origins.get(id(t), ("const", "", 0)) for t in slots.tensors]
+        call.received = [self.value(t) for t in slots.tensors]
+        tensors = list(slots.tensors)
+        for i, wanted in enumerate(plan.inputs.get(key, [])):
+            if wanted is not None and i < len(tensors):
+                tensors[i] = torch.from_numpy(np.array(wanted)).to(tensors[i].dtype)
+        forced = any(a is not b for a, b in zip(tensors, slots.tensors, strict=True))
+        call.inputs = [self.value(t) for t in tensors] if forced else list(call.received)
+        if forced or slots.packed:
+            args, kwargs = slots.rebuilt(tensors)
+        self.saved[key] = (fn, Slots((args, kwargs), batch_first))
+        exact_args = self._exact_args(slots, tensors, chained=not leaf) if self.want_exact else None
+        if inplace:
+            for t in slots.tensors:
+                self.about_to_write(t)
+        self.calls.append(call)
+        result = self._inside(fn, args, kwargs)
+        out = Slots((result,), batch_first)
+        results = list(out.tensors)
+        call.computed = [self._fresh(t, inplace) for t in results]
+        if exact_args is not None:
+            self._run_exact(call, exact_fn or fn, exact_args, slots, out, batch_first, chained=not leaf)
+        if key in plan.replace:
+            made = [torch.from_numpy(np.array(v)) for v in plan.replace[key](call, call.inputs)]
+            results = [m.to(r.dtype).reshape(r.shape) for m, r in zip(made, results, strict=False)] + results[len(made):]
+        for i, wanted in enumerate(plan.outputs.get(key, [])):
+            if wanted is not None and i < len(results):
+                results[i] = torch.from_numpy(np.array(wanted)).to(results[i].dtype)
+        changed = any(a is not b for a, b in zip(results, out.tensors, strict=True))
+        if changed:
+            (result,) = out.rebuilt(results)
+        call.outputs = [self.value(t) for t in results] if changed else list(call.computed)
+        visible = Slots((result,), batch_first).tensors if out.packed else results
+        for n, t in enumerate(visible):
+            exact = self.exacts.get(id(t)) if not changed else None
+            self.know(t, ("call", call.index, n))
+            if exact is not None:
+                self.exacts[id(t)] = exact
+            self.values[id(t)] = call.outputs[n]
+            if not t.is_sparse:
+                self.shared[t.untyped_storage().data_ptr()].append(id(t))
+        if out.packed:  # the packed data itself is what travels on
+            for seen in out.packed.values():
+                self.origins[id(seen.packed.data)] = ("call", call.index, 0)
+                self.alive.append(seen.packed.data)
+        return result
+
+    def _fresh(self, tensor: torch.Tensor, inplace: bool) -> Array:
+        if inplace:
+            self.values.pop(id(tensor), None)
+        return self.value(tensor)
+
+    def _inside(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        self.depth += 1
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            self.depth -= 1
+
+    # ------------------------------------------------------------------ float64
+    def _exact_args(self, slots: Slots, tensors: list[torch.Tensor], *, chained: bool) -> list[torch.Tensor]:
+        made = []
+        for t in tensors:
+            known = self.exacts.get(id(t)) if chained else None
+            if known is None and t.is_floating_point():
+                known = t.detach().double()
+                if known is t:
+                    known = t.clone()
+            made.append(t if known is None else known.clone())
+        return made
+
+    def _run_exact(self, call: Call, fn: Callable[..., Any], tensors: list[torch.Tensor], slots: Slots, out: Slots,
+                   batch_first: bool, *, chained: bool) -> None:
+        try:
+            args, kwargs = slots.rebuilt(tensors)
+            with torch.random.fork_rng():
+                found = Slots((self._inside(fn, args, kwargs),), batch_first).tensors
+        except (RuntimeError, TypeError, ValueError, NotImplementedError):
+            call.exact = None  # an operator without a float64 kernel: this call has no measured floor
+            return
+        call.exact = [numpy_from_tensor(t) for t in found]
+        if chained:
+            for mine, t in zip(found, out.tensors, strict=False):
+                if mine.is_floating_point():
+                    self.exacts[id(t)] = mine
+
+    # ------------------------------------------------------------------ functional code
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", str(func))
+        if self.depth or name in _NOT_RECORDED:
+            return func(*args, **kwargs)
+        first = args[0] if args else None
+        if name in _ALIASES or (name in {"to", "float", "type"} and isinstance(first, torch.Tensor)):
+            result = func(*args, **kwargs)
+            if isinstance(result, torch.Tensor) and isinstance(first, torch.Tensor):
+                if name == "__get__" and (result.shape != first.shape or result.dtype != first.dtype):
+                    pass  # .T, .mT, .real: a real operation, recorded below
+                elif result.dtype == first.dtype or (result.is_floating_point() and first.is_floating_point()
+                                                     and result.element_size() >= first.element_size()):
+                    if result is not first:
+                        self._alias(first, result)
+                    return result
+            elif not isinstance(result, torch.Tensor):
+                return result
+        leaves = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        if not leaves:
+            return func(*args, **kwargs)
+        if name in {"__setitem__", "copy_", "fill_", "zero_"} or (name == "__get__" and not leaves):
+            self.about_to_write(leaves[0])
+            result = func(*args, **kwargs)
+            self.values.pop(id(leaves[0]), None)
+            self.exacts.pop(id(leaves[0]), None)
+            return result
+        meaning = tl.functional(name, args, kwargs)
+        op, attrs = meaning if meaning else ("", {})
+        inplace = (name.endswith("_") and not name.endswith("__")) or name.startswith("__i") and name not in (
+            "__invert__", "__index__", "__int__") or bool(kwargs.get("inplace")) or "out" in kwargs
+        probe = func
+        if not self._makes_tensor(name):
+            return func(*args, **kwargs)
+        scope = self.scopes[-1]
+        label = name.strip("_") if name != "__get__" else "transpose"
+        layer = Layer(f"{scope}:{label}", op, dict(attrs), cls=label, source=user_frame(2), functional=True)
+        return self.execute(layer, probe, args, kwargs, leaf=False, inplace=inplace)
+
+    @staticmethod
+    def _makes_tensor(name: str) -> bool:
+        return name not in {"is_complex", "is_same_size", "equal", "allclose", "is_nonzero", "data_ptr", "stride", "any_",
+                            "__bool__", "__float__", "__int__", "__index__", "__repr__", "__format__", "__hash__",
+                            "__contains__", "get_device", "storage_offset", "is_contiguous", "untyped_storage", "unbind_"}
+
+    def _alias(self, old: torch.Tensor, new: torch.Tensor) -> None:
+        origin = self.origins.get(id(old))
+        exact = self.exacts.get(id(old))
+        if origin is not None:
+            self.know(new, origin)
+        if exact is not None:
+            self.exacts[id(new)] = exact
+
+    @contextmanager
+    def scope(self, path: str) -> Iterator[None]:
+        self.scopes.append(path)
+        try:
+            yield
+        finally:
+            self.scopes.pop()

@@ -1,0 +1,290 @@
+"""The canonical operators: families, weight roles, attributes with defaults, and comparing attributes by meaning.
+
+``docs/canonical.md`` is the prose of the table below. Names and attributes are those of ONNX; what ONNX lacks is
+named in its style. An attribute left out means its default; a default of None means "not set" or "not known".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ambidex.errors import UnsupportedError
+
+
+@dataclass(frozen=True, slots=True)
+class OpSpec:
+    """One canonical operator.
+
+    ``attrs`` maps attribute to default. ``training_only`` attributes change nothing in inference; ``ignored`` ones
+    describe the layer but are no setting of it (its kernel size stands in its weight already).
+    """
+
+    name: str
+    family: str
+    roles: tuple[str, ...] = ()
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    training_only: frozenset[str] = frozenset()
+    ignored: frozenset[str] = frozenset()
+
+
+_TABLE: dict[str, OpSpec] = {}
+
+
+def _add(names: str, family: str, roles: str = "", *, training: str = "", ignored: str = "", **attrs: Any) -> None:
+    for name in names.split():
+        _TABLE[name] = OpSpec(name, family, tuple(roles.split()), attrs, frozenset(training.split()),
+                              frozenset(ignored.split()))
+
+
+_add("Einsum", "linear", "W B", equation=None)
+_add("Gemm", "linear", "W B")
+_add("Conv", "conv", "W B", strides=1, dilations=1, group=1, pads=0, auto_pad="NOTSET", pad_mode="constant",
+     kernel_shape=None, ignored="kernel_shape")
+_add("ConvTranspose", "conv", "W B", strides=1, dilations=1, group=1, pads=0, output_padding=0, auto_pad="NOTSET",
+     output_shape=None, kernel_shape=None, ignored="kernel_shape")
+_add("BatchNormalization", "norm", "scale B mean var", epsilon=1e-5, momentum=0.9, unbiased=False, training_mode=False,
+     training="momentum unbiased")
+_add("LayerNormalization", "norm", "scale B", axis=-1, epsilon=1e-5)
+_add("RMSNormalization", "norm", "scale", axis=-1, epsilon=1e-5)
+_add("GroupNormalization", "norm", "scale B", num_groups=None, epsilon=1e-5)
+_add("InstanceNormalization", "norm", "scale B mean var", epsilon=1e-5, momentum=0.9, training="momentum")
+_add("LRN", "norm", size=5, alpha=1e-4, beta=0.75, bias=1.0, before=None)
+_add("LpNormalization", "norm", axis=-1, p=2, epsilon=0.0)
+_add("Gather", "embedding", "W", axis=0, padding_idx=None, mask_zero=False, max_norm=None, norm_type=2.0,
+     training="padding_idx")
+_add("EmbeddingBag", "embedding", "W", mode="mean", padding_idx=None, max_norm=None, norm_type=2.0,
+     include_last_offset=False)
+
+_RNN: dict[str, Any] = {
+    "hidden_size": None, "direction": "forward", "activations": None, "return_sequences": True, "merge": "concat",
+    "zero_output_for_mask": False, "cell": False,
+}
+_add("LSTM RNN", "rnn", "W R B", **_RNN)
+_add("GRU", "rnn", "W R B", linear_before_reset=0, **_RNN)
+
+_add("PRelu", "activation", "slope")
+_add("Relu Sigmoid Tanh Softsign HardSwish Mish LogSigmoid TanhShrink Erf Exp Log Abs Sign Neg Floor Ceil Round "
+     "Sin Cos Tan Sqrt Rsqrt Reciprocal Square Log1p Expm1 Sinh Cosh Asin Acos Atan Asinh Acosh Atanh Not IsNaN IsInf",
+     "arithmetic")
+_add("Relu Sigmoid Tanh Softsign HardSwish Mish LogSigmoid TanhShrink Identity", "activation")
+_add("Swish", "activation", alpha=1.0)
+_add("Selu", "activation", alpha=1.6732632423543772848170429916717, gamma=1.0507009873554804934193349852946)
+_add("Gelu", "activation", approximate="none")
+_add("LeakyRelu", "activation", alpha=0.01)
+_add("Elu Celu ThresholdedRelu", "activation", alpha=1.0)
+_add("HardSigmoid", "activation", alpha=0.2, beta=0.5)
+_add("Softplus", "activation", beta=1.0, threshold=None)
+_add("Clip", "activation", min=None, max=None)
+_add("Threshold", "activation", threshold=0.0, value=0.0)
+_add("HardShrink SoftShrink", "activation", lambd=0.5)
+_add("RRelu", "activation", lower=1 / 8, upper=1 / 3)
+_add("Glu", "activation", axis=-1)
+_add("Softmax LogSoftmax Softmin", "activation", axis=-1)
+
+_add("MaxPool", "pool", kernel_shape=None, strides=1, pads=0, dilations=1, ceil_mode=False, auto_pad="NOTSET")
+_add("AveragePool", "pool", kernel_shape=None, strides=1, pads=0, dilations=1, ceil_mode=False, auto_pad="NOTSET",
+     count_include_pad=False, divisor_override=None)
+_add("LpPool", "pool", kernel_shape=None, strides=1, pads=0, dilations=1, ceil_mode=False, auto_pad="NOTSET", p=2.0)
+_add("GlobalAveragePool GlobalMaxPool", "pool", keepdims=True)
+_add("AdaptiveAveragePool AdaptiveMaxPool", "pool", output_size=None)
+
+_add("Dropout AlphaDropout", "regularize", ratio=0.5, training="ratio")
+_add("Flatten", "shape", axis=1, end_axis=-1)
+_add("Reshape", "shape", shape=None)
+_add("Unflatten", "shape", axis=1, shape=None)
+_add("Transpose", "shape", perm=None)
+_add("Squeeze Unsqueeze", "shape", axes=None)
+_add("Expand", "shape", shape=None)
+_add("Tile", "shape", repeats=None)
+_add("Cast", "shape", to=None)
+_add("Concat", "shape", axis=None)
+_add("Stack", "shape", axis=0)
+_add("Split", "shape", axis=0, split=None, num_outputs=None)
+_add("Slice", "shape", index=None)
+_add("Pad", "shape", pads=0, mode="constant", value=0.0)
+_add("DepthToSpace SpaceToDepth", "shape", blocksize=None, mode="DCR")
+_add("ChannelShuffle", "shape", group=None)
+_add("Roll", "shape", shifts=None, axes=None)
+_add("Flip", "shape", axes=None)
+_add("Trilu", "shape", upper=True, k=0)
+_add("Repeat", "shape", repeats=None, axis=None)
+_add("GatherElements", "shape", axis=0)
+_add("IndexSelect", "shape", axis=0)
+_add("OneHot", "shape", depth=None, axis=-1)
+_add("Resize", "resize", mode="nearest", coordinate_transformation_mode="half_pixel",
+     nearest_mode="round_prefer_floor", antialias=False, cubic_coeff_a=-0.75, scales=None, sizes=None)
+
+_add("Attention", "attention", scale=None, is_causal=False, num_heads=None, softmax_axis=-1, masked_row="uniform",
+     softcap=0.0)
+
+_add("Add Sub", "arithmetic", alpha=1.0)
+_add("Mul Div Pow Max Min And Or Xor Equal Less LessOrEqual Greater GreaterOrEqual Where FloorDiv", "arithmetic")
+_add("Mod", "arithmetic", fmod=False)
+_add("MatMul", "linear")
+_add("MaskedFill", "arithmetic", value=None)
+_add("ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSumExp ReduceSumSquare",
+     "reduce", axes=None, keepdims=False)
+_add("ReduceVar ReduceStd", "reduce", axes=None, keepdims=False, correction=0)
+_add("ArgMax ArgMin", "reduce", axis=None, keepdims=False)
+_add("CumSum CumProd", "reduce", axis=0)
+
+#: attributes that hold one integer an axis: a single number stands for all axes
+_PER_AXIS = frozenset({"strides", "dilations", "pads", "output_padding", "kernel_shape"})
+#: a default that stands for "whatever the other side says": it never differs
+_UNKNOWN = frozenset({"num_heads", "hidden_size"})
+
+
+def known(op: str) -> bool:
+    """Whether ``op`` is a canonical operator."""
+    return op in _TABLE
+
+
+def names() -> list[str]:
+    """All canonical operators."""
+    return list(_TABLE)
+
+
+def spec(op: str) -> OpSpec:
+    """The description of a canonical operator; UnsupportedError for any other name."""
+    try:
+        return _TABLE[op]
+    except KeyError:
+        raise UnsupportedError(f"operator {op!r} is not canonical", todo="See docs/canonical.md for the list") from None
+
+
+def same_family(a: str, b: str) -> bool:
+    """Whether two operators do the same kind of work (two activations, two norms, ...)."""
+    return a == b or (a in _TABLE and b in _TABLE and _TABLE[a].family == _TABLE[b].family)
+
+
+def per_axis(value: Any, n: int) -> list[int]:
+    """``value`` as a list of ``n`` integers: one number, or a list of one, stands for all."""
+    if value is None:
+        value = 0
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        got = [int(v) for v in value]
+        return got * n if len(got) == 1 else got
+    return [int(value)] * n
+
+
+def same_pads(size: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
+              lower: bool = False) -> list[int]:
+    """What ``auto_pad`` SAME_UPPER (or SAME_LOWER) pads: begin of every axis, then end of every axis.
+
+    TensorFlow's rule: the output has ceil(n / stride) positions, an odd rest goes to the end (to the begin: lower).
+    """
+    begin, end = [], []
+    for n, k, s, d in zip(size, kernel, strides, dilations, strict=True):
+        total = max((-(-n // s) - 1) * s + (k - 1) * d + 1 - n, 0)
+        small = total // 2
+        begin.append(total - small if lower else small)
+        end.append(small if lower else total - small)
+    return begin + end
+
+
+def resolved_pads(attrs: Mapping[str, Any], size: Sequence[int] | None, kernel: Sequence[int] | None) -> list[int] | None:
+    """The pads that ``auto_pad`` and ``pads`` mean for this input size; None when that needs an unknown size."""
+    auto = attrs.get("auto_pad", "NOTSET") or "NOTSET"
+    n = len(kernel) if kernel is not None else len(size) if size is not None else None
+    if auto == "VALID":
+        return None if n is None else [0] * (2 * n)
+    if auto == "NOTSET":
+        pads = attrs.get("pads", 0)
+        if n is None:
+            if not isinstance(pads, Sequence):
+                return None
+            n = len(pads) // 2
+        return per_axis(pads, 2 * n)
+    if kernel is None or n is None:
+        return None
+    strides, dilations = per_axis(attrs.get("strides", 1), n), per_axis(attrs.get("dilations", 1), n)
+    if size is None:
+        if any(s != 1 for s in strides):
+            return None
+        size = [k * d for k, d in zip(kernel, dilations, strict=True)]  # stride 1: the same for every size
+    return same_pads(size, kernel, strides, dilations, auto == "SAME_LOWER")
+
+
+def equal_values(a: Any, b: Any) -> bool:
+    """Equal by meaning: numbers up to 1e-12 relative, lists and tuples alike, True as 1."""
+    if a is None or b is None:
+        return a is None and b is None
+    if isinstance(a, str) or isinstance(b, str):
+        return bool(a == b)
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(equal_values(a[k], b[k]) for k in a)
+    if hasattr(a, "tolist"):
+        a = a.tolist()
+    if hasattr(b, "tolist"):
+        b = b.tolist()
+    if isinstance(a, Sequence) and isinstance(b, Sequence):
+        return len(a) == len(b) and all(equal_values(x, y) for x, y in zip(a, b, strict=True))
+    if isinstance(a, int | float) and isinstance(b, int | float):
+        return a == b or math.isclose(a, b, rel_tol=1e-12) or (a != a and b != b)
+    return bool(a == b)
+
+
+def _pads_equal(a: Mapping[str, Any], b: Mapping[str, Any], size: Sequence[int] | None,
+                kernel: Sequence[int] | None) -> bool:
+    auto_a, auto_b = (x.get("auto_pad", "NOTSET") or "NOTSET" for x in (a, b))
+    if auto_a == auto_b and auto_a != "NOTSET":
+        return True
+    no_pads = [auto == "VALID" or auto == "NOTSET" and not any(per_axis(x.get("pads", 0), 1))
+               for auto, x in ((auto_a, a), (auto_b, b))]
+    if all(no_pads):
+        return True
+    kernel = kernel or a.get("kernel_shape") or b.get("kernel_shape")
+    found_a, found_b = resolved_pads(a, size, kernel), resolved_pads(b, size, kernel)
+    if found_a is None or found_b is None:
+        pads = (a.get("pads", 0), b.get("pads", 0))
+        return auto_a == auto_b and _per_axis_equal(*pads)
+    return found_a == found_b
+
+
+def _per_axis_equal(a: Any, b: Any) -> bool:
+    n = max((len(v) for v in (a, b) if isinstance(v, Sequence)), default=1)
+    return per_axis(a, n) == per_axis(b, n)
+
+
+def differing_attrs(op: str, a: Mapping[str, Any], b: Mapping[str, Any], *, size: Sequence[int] | None = None,
+                    kernel: Sequence[int] | None = None, training: bool = True) -> dict[str, tuple[Any, Any]]:
+    """The attributes in which two layers of one operator differ in meaning, with both values.
+
+    ``size`` and ``kernel`` are the spatial sizes of input and kernel, when known: with them explicit pads and
+    ``auto_pad`` that come to the same are equal. ``training=False`` leaves out what matters only in training.
+    For an operator without a description every attribute is compared as it stands.
+    """
+    entry = _TABLE.get(op)
+    defaults: Mapping[str, Any] = entry.attrs if entry else {}
+    skip = (entry.ignored | (frozenset() if training else entry.training_only)) if entry else frozenset()
+    found: dict[str, tuple[Any, Any]] = {}
+    for name in dict.fromkeys([*defaults, *a, *b]):
+        if name in skip:
+            continue
+        default = defaults.get(name)
+        x, y = (s.get(name, default) for s in (a, b))
+        if name in _UNKNOWN and (x is None or y is None):
+            continue
+        if name in _PER_AXIS and isinstance(x, int | Sequence) and isinstance(y, int | Sequence):
+            equal = _per_axis_equal(x, y)
+        else:
+            equal = equal_values(x, y)
+        if not equal:
+            found[name] = (x, y)
+    if ({"pads", "auto_pad"} & found.keys()) and "auto_pad" in defaults and op != "ConvTranspose":
+        if _pads_equal(a, b, size, kernel):
+            found.pop("pads", None)
+            found.pop("auto_pad", None)
+    elif op == "ConvTranspose" and a.get("auto_pad", "NOTSET") == b.get("auto_pad", "NOTSET") != "NOTSET":
+        found.pop("pads", None)
+    if op == "Conv" and "pad_mode" in found and all(_no_padding(x) for x in (a, b)):
+        found.pop("pad_mode")
+    return found
+
+
+def _no_padding(attrs: Mapping[str, Any]) -> bool:
+    auto = attrs.get("auto_pad", "NOTSET")
+    return auto == "VALID" or auto == "NOTSET" and not any(per_axis(attrs.get("pads", 0), 1))

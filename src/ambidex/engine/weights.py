@@ -1,0 +1,320 @@
+"""Which weight of the candidate is which weight of the reference, and carrying them over.
+
+Layers with canonical weights are paired first (values if they are already equal, then operator, shape, names and
+call order by one assignment); what is left is paired array by array, so that a hand-written layer with raw
+parameters still meets a built-in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from ambidex.core import ops
+from ambidex.core.model import Inspectable
+from ambidex.core.report import WeightPair
+from ambidex.core.trace import Trace
+from ambidex.core.types import Array, Layer
+from ambidex.engine.layout import View, views
+from ambidex.engine.names import alike
+
+_IGNORED = ("num_batches_tracked", "position_ids", "seed_generator_state", "token_type_ids")
+
+
+@dataclass(slots=True)
+class Owner:
+    """A layer with canonical weights, or a single raw array (op "")."""
+
+    layer: Layer
+    arrays: dict[str, Array]
+    order: int
+    called: bool = True
+
+    @property
+    def main(self) -> Array:
+        return next(iter(self.arrays.values()))
+
+
+@dataclass(slots=True)
+class RawPair:
+    """Two single arrays: names, the view that carries one into the other, and other views that fit."""
+
+    reference: str
+    candidate: str
+    view: View
+    others: list[View]
+    how: str
+
+
+@dataclass(slots=True)
+class Pairing:
+    layers: list[tuple[str, str, str]] = field(default_factory=list)  # reference path, candidate path, how
+    raw: list[RawPair] = field(default_factory=list)
+    report: list[WeightPair] = field(default_factory=list)
+    lonely_reference: list[tuple[str, str]] = field(default_factory=list)  # (layer path, weight or role)
+    lonely_candidate: list[tuple[str, str]] = field(default_factory=list)
+    unequal: dict[tuple[str, str], list[str]] = field(default_factory=dict)  # layer pair -> roles whose values differ
+    packed: list[tuple[str, list[str]]] = field(default_factory=list)
+
+
+def owners(trace: Trace) -> tuple[list[Owner], list[Owner]]:
+    """(layers with canonical weights, raw arrays) of one side in the order of their first call."""
+    first: dict[str, int] = {}
+    for call in trace.calls:
+        first.setdefault(call.path, call.index)
+        for origin in call.origins:
+            if origin[0] == "weight":
+                first.setdefault("=" + str(origin[1]), call.index)
+    late = len(trace.calls)
+    canonical: list[Owner] = []
+    owned: set[str] = set()
+    for n, layer in enumerate(trace.layers):
+        arrays = {r: a for r, a in trace.layer_weights.get(layer.path, {}).items() if a is not None}
+        if layer.op and arrays:
+            canonical.append(Owner(layer, arrays, first.get(layer.path, late + n), layer.path in first))
+            owned.update(name.split("[")[0] for name in layer.weights.values())
+    raw: list[Owner] = []
+    for n, (name, array) in enumerate(trace.weights.items()):
+        if name in owned or name.endswith(_IGNORED) or array.dtype.kind not in "fc":
+            continue
+        layer = Layer(name, "", {}, {"": name})
+        raw.append(Owner(layer, {"": array}, first.get("=" + name, late + n), "=" + name in first))
+    for group in (canonical, raw):
+        group.sort(key=lambda o: o.order)
+    return canonical, raw
+
+
+def _equal(a: Array, b: Array) -> bool:
+    return a.shape == b.shape and bool(np.allclose(a, b, rtol=1e-5, atol=1e-7))
+
+
+def _close_in_value(a: Owner, b: Owner) -> bool:
+    """The weights are the same numbers already (constant arrays prove nothing)."""
+    common = [r for r in a.arrays if r in b.arrays and a.arrays[r].ndim > 1] or [r for r in a.arrays if r in b.arrays]
+    informative = [r for r in common if float(np.ptp(a.arrays[r])) > 0]
+    return bool(informative) and all(_equal(a.arrays[r], b.arrays[r]) for r in informative)
+
+
+def _fits(a: Owner, b: Owner) -> float:
+    """How well operator and shapes fit: 0 not at all."""
+    if a.layer.op != b.layer.op and not (a.layer.op and b.layer.op and ops.same_family(a.layer.op, b.layer.op)):
+        return 0.0
+    score = 2.0 if a.layer.op == b.layer.op else 1.0
+    main_a, main_b = a.main, b.main
+    if main_a.shape == main_b.shape:
+        return score + 1.0
+    if main_a.size == main_b.size and main_a.ndim != main_b.ndim:
+        return score
+    if sorted(main_a.shape) == sorted(main_b.shape):
+        return score - 0.5
+    return 0.0
+
+
+def _assign(ref: Sequence[Owner], cand: Sequence[Owner], extra_names: dict[str, str]) -> list[tuple[int, int, str]]:
+    """One assignment over operator, shapes, values, names and order."""
+    if not ref or not cand:
+        return []
+    fit = np.array([[_fits(r, c) for c in cand] for r in ref])
+    value = np.zeros_like(fit)
+    name = np.zeros_like(fit)
+    sums_r = [round(float(np.abs(r.main).sum()), 3) for r in ref]
+    sums_c = [round(float(np.abs(c.main).sum()), 3) for c in cand]
+    for i, r in enumerate(ref):
+        for j, c in enumerate(cand):
+            if fit[i, j] > 0:
+                name[i, j] = alike(r.layer.path, c.layer.path)
+                if abs(sums_r[i] - sums_c[j]) <= 1e-3 * max(1.0, sums_r[i]):
+                    value[i, j] = _close_in_value(r, c)
+    expected = _expected(fit + 3 * value + name)
+    drift = np.abs(expected[:, None] - np.arange(len(cand))[None, :])
+    score = np.where(fit > 0, 10 + fit + 8 * value + 1.5 * name - np.minimum(0.3 * drift, 4.0), 0.0)
+    rows, columns = linear_sum_assignment(-score)
+    found = []
+    for i, j in zip(rows, columns, strict=True):
+        if fit[i, j] <= 0:
+            continue
+        rivals = (fit[i] >= fit[i, j]).sum() > 1
+        how = "value" if value[i, j] else "shape" if not rivals else "name" if name[i, j] >= 0.5 else "order"
+        found.append((int(i), int(j), how))
+    return found
+
+
+def _expected(score: np.ndarray) -> np.ndarray:
+    """Where each reference layer would lie if order alone ruled: an order-keeping alignment, interpolated."""
+    n, m = score.shape
+    best = np.zeros((n + 1, m + 1))
+    for i in range(n - 1, -1, -1):
+        for j in range(m - 1, -1, -1):
+            taken = score[i, j] + best[i + 1, j + 1] if score[i, j] > 0 else -1.0
+            best[i, j] = max(taken, best[i + 1, j], best[i, j + 1])
+    at, to = [-1.0], [-1.0]
+    i = j = 0
+    while i < n and j < m:
+        if score[i, j] > 0 and best[i, j] == score[i, j] + best[i + 1, j + 1]:
+            at.append(i)
+            to.append(j)
+            i, j = i + 1, j + 1
+        elif best[i, j] == best[i + 1, j]:
+            i += 1
+        else:
+            j += 1
+    return np.interp(np.arange(n), [*at, n], [*to, m])
+
+
+def pair(reference: Trace, candidate: Trace, user_map: dict[str, str]) -> Pairing:
+    """Pair the weights of two traces; nothing is written yet."""
+    ref, ref_raw = owners(reference)
+    cand, cand_raw = owners(candidate)
+    made = Pairing()
+    matched: list[tuple[Owner, Owner, str]] = []
+    by_path = {c.layer.path: c for c in cand}
+    for r in list(ref):
+        target = user_map.get(r.layer.path)
+        if target in by_path:
+            matched.append((r, by_path[target], "map"))
+    taken_r, taken_c = {id(r) for r, _, _ in matched}, {id(c) for _, c, _ in matched}
+    ref = [r for r in ref if id(r) not in taken_r]
+    cand = [c for c in cand if id(c) not in taken_c]
+    for i, j, how in _assign(ref, cand, user_map):
+        matched.append((ref[i], cand[j], how))
+    taken_r, taken_c = {id(r) for r, _, _ in matched}, {id(c) for _, c, _ in matched}
+    left_r = [r for r in ref if id(r) not in taken_r]
+    left_c = [c for c in cand if id(c) not in taken_c]
+    for r, c, how in sorted(matched, key=lambda m: m[0].order):
+        made.layers.append((r.layer.path, c.layer.path, how))
+        for role in dict.fromkeys([*r.arrays, *c.arrays]):
+            a, b = r.arrays.get(role), c.arrays.get(role)
+            rn, cn = r.layer.weights.get(role), c.layer.weights.get(role)
+            if a is None or b is None:
+                if a is not None and r.layer.op in {"LSTM", "GRU", "RNN"}:
+                    continue
+                (made.lonely_reference if b is None else made.lonely_candidate).append((r.layer.path if b is None else c.layer.path, role))
+                made.report.append(WeightPair(reference=rn, candidate=cn, role=role, how="no partner in the other layer"))
+            else:
+                made.report.append(WeightPair(reference=rn, candidate=cn, role=role, how=how))
+                if not (a.size == b.size and _equal(a.reshape(-1), b.reshape(-1))):
+                    made.unequal.setdefault((r.layer.path, c.layer.path), []).append(role)
+    left_r, left_c = _packed(made, left_r, left_c)
+    singles_r, singles_c = _single(left_r) + ref_raw, _single(left_c) + cand_raw
+    _pair_raw(made, singles_r, singles_c, user_map)
+    return made
+
+
+def _packed(made: Pairing, left_r: list[Owner], left_c: list[Owner]) -> tuple[list[Owner], list[Owner]]:
+    """One reference layer that is several candidate layers side by side (a fused query/key/value projection)."""
+    for r in list(left_r):
+        if r.layer.op != "Gemm" or "W" not in r.arrays:
+            continue
+        out, width = r.arrays["W"].shape
+        for count in (3, 2):
+            for start in range(len(left_c) - count + 1):
+                group = left_c[start : start + count]
+                if all(c.layer.op == "Gemm" and c.arrays["W"].shape == (out // count, width) for c in group) and out % count == 0:
+                    made.packed.append((r.layer.path, [c.layer.path for c in group]))
+                    made.report += [WeightPair(reference=r.layer.weights.get("W"), candidate=c.layer.weights.get("W"), role="W",
+                                               how=f"part {n + 1} of {count}, order") for n, c in enumerate(group)]
+                    left_r = [x for x in left_r if x is not r]
+                    left_c = [x for x in left_c if x not in group]
+                    break
+            else:
+                continue
+            break
+    return left_r, left_c
+
+
+def _single(group: list[Owner]) -> list[Owner]:
+    return [Owner(Layer(f"{o.layer.path}", "", {}, {"": o.layer.weights.get(role, f"{o.layer.path}.{role}")}), {role: a}, o.order, o.called)
+            for o in group for role, a in o.arrays.items()]
+
+
+def _pair_raw(made: Pairing, ref: list[Owner], cand: list[Owner], user_map: dict[str, str]) -> None:
+    """Pair single arrays by size, names and order."""
+    score = np.zeros((len(ref), len(cand)))
+    for i, r in enumerate(ref):
+        for j, c in enumerate(cand):
+            a, b = r.main, c.main
+            if a.size != b.size or next(views(a.shape, b.shape), None) is None:
+                continue
+            rn, cn = r.layer.weights[""], c.layer.weights[""]
+            same = a.reshape(-1).shape == b.reshape(-1).shape and np.allclose(a.reshape(-1), b.reshape(-1), rtol=1e-5, atol=1e-7)
+            score[i, j] = (10 + 2.0 * (a.shape == b.shape) + 2.0 * alike(rn, cn) + 8 * bool(same and np.ptp(a) > 0)
+                           - min(4.0, 0.3 * abs(i - j)) + 20 * (user_map.get(rn) == cn))
+    pairs: list[tuple[int, int]] = []
+    if score.size:
+        rows, columns = linear_sum_assignment(-score)
+        pairs = [(int(i), int(j)) for i, j in zip(rows, columns, strict=True) if score[i, j] > 0]
+    for i, j in pairs:
+        r, c = ref[i], cand[j]
+        options = list(views(r.main.shape, c.main.shape))
+        rivals = int((score[i] > 0).sum()) > 1
+        rn, cn = r.layer.weights[""], c.layer.weights[""]
+        how = "name" if alike(rn, cn) >= 0.5 else "order" if rivals else "shape"
+        made.raw.append(RawPair(rn, cn, options[0], options[1:], how))
+        made.report.append(WeightPair(reference=rn, candidate=cn, role="", how=how))
+    for group, done, lonely in ((ref, {i for i, _ in pairs}, made.lonely_reference), (cand, {j for _, j in pairs}, made.lonely_candidate)):
+        for n, o in enumerate(group):
+            if n not in done and o.called:
+                lonely.append((o.layer.path, o.layer.weights[""]))
+                one = WeightPair(reference=None, candidate=None, how="nothing of this size is left on the other side")
+                if group is ref:
+                    one.reference = o.layer.weights[""]
+                else:
+                    one.candidate = o.layer.weights[""]
+                made.report.append(one)
+
+
+def carry(pairing: Pairing, reference: Trace, candidate: Inspectable, candidate_trace: Trace) -> None:
+    """Write the reference's weights into the candidate."""
+    for ref_path, cand_path, _ in pairing.layers:
+        have = candidate_trace.layer_weights.get(cand_path, {})
+        given = {role: a for role, a in reference.layer_weights[ref_path].items() if role in have or role == "B" and "B" in have}
+        fitting = {}
+        for role, a in given.items():
+            b = have[role]
+            if a.shape == b.shape:
+                fitting[role] = a
+            elif a.size == b.size:
+                fitting[role] = _reshaped(a, b)
+            elif role == "B" and reference.layer_weights[ref_path].keys() & {"R"}:
+                fitting[role] = a
+        if fitting:
+            candidate.set_layer_weights(cand_path, fitting)
+    for ref_path, parts in pairing.packed:
+        source = reference.layer_weights[ref_path]
+        for n, path in enumerate(parts):
+            have = candidate_trace.layer_weights[path]
+            candidate.set_layer_weights(path, {role: np.split(a, len(parts), axis=0)[n] for role, a in source.items() if role in have})
+    carry_raw(pairing.raw, reference, candidate, candidate_trace)
+    for entry in pairing.report:
+        entry.carried = entry.reference is not None and entry.candidate is not None
+
+
+def _reshaped(a: Array, b: Array) -> Array:
+    view = next(views(a.shape, b.shape), None)
+    return a.reshape(b.shape) if view is None else view.to(a)
+
+
+def carry_raw(pairs: Sequence[RawPair], reference: Trace, candidate: Inspectable, candidate_trace: Trace) -> None:
+    """Single arrays, by the frameworks' own weight names (or a role of a layer)."""
+    for p in pairs:
+        value = _named(reference, p.reference)
+        names = candidate_trace.weights
+        made = p.view.to(value)
+        if p.candidate in names and names[p.candidate].shape == made.shape:
+            candidate.set_weights({p.candidate: made})
+            continue
+        for layer in candidate_trace.layers:
+            for role, name in layer.weights.items():
+                if name == p.candidate and role in candidate_trace.layer_weights.get(layer.path, {}):
+                    candidate.set_layer_weights(layer.path, {role: made})
+
+
+def _named(trace: Trace, name: str) -> Array:
+    for layer in trace.layers:
+        for role, own in layer.weights.items():
+            if own == name and role in trace.layer_weights.get(layer.path, {}):
+                return trace.layer_weights[layer.path][role]
+    return trace.weights[name]
