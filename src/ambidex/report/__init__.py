@@ -1,0 +1,1 @@
+"""Rendering of reports: terminal (``text``), JSON (``json_``) and one self-contained page (``html``)."""
