@@ -35,40 +35,96 @@ _TABLE: dict[str, OpSpec] = {}
 
 def _add(names: str, family: str, roles: str = "", *, training: str = "", ignored: str = "", **attrs: Any) -> None:
     for name in names.split():
-        _TABLE[name] = OpSpec(name, family, tuple(roles.split()), attrs, frozenset(training.split()),
-                              frozenset(ignored.split()))
+        _TABLE[name] = OpSpec(
+            name, family, tuple(roles.split()), attrs, frozenset(training.split()), frozenset(ignored.split())
+        )
 
 
 _add("Einsum", "linear", "W B", equation=None)
 _add("Gemm", "linear", "W B")
-_add("Conv", "conv", "W B", strides=1, dilations=1, group=1, pads=0, auto_pad="NOTSET", pad_mode="constant",
-     kernel_shape=None, ignored="kernel_shape")
-_add("ConvTranspose", "conv", "W B", strides=1, dilations=1, group=1, pads=0, output_padding=0, auto_pad="NOTSET",
-     output_shape=None, kernel_shape=None, ignored="kernel_shape")
-_add("BatchNormalization", "norm", "scale B mean var", epsilon=1e-5, momentum=0.9, unbiased=False, training_mode=False,
-     training="momentum unbiased")
-_add("LayerNormalization", "norm", "scale B", axis=-1, epsilon=1e-5)
-_add("RMSNormalization", "norm", "scale", axis=-1, epsilon=1e-5)
+_add(
+    "Conv",
+    "conv",
+    "W B",
+    strides=1,
+    dilations=1,
+    group=1,
+    pads=0,
+    auto_pad="NOTSET",
+    pad_mode="constant",
+    kernel_shape=None,
+    ignored="kernel_shape",
+)
+_add(
+    "ConvTranspose",
+    "conv",
+    "W B",
+    strides=1,
+    dilations=1,
+    group=1,
+    pads=0,
+    output_padding=0,
+    auto_pad="NOTSET",
+    output_shape=None,
+    kernel_shape=None,
+    ignored="kernel_shape",
+)
+_add(
+    "BatchNormalization",
+    "norm",
+    "scale B mean var",
+    epsilon=1e-5,
+    momentum=0.9,
+    unbiased=False,
+    training_mode=False,
+    training="momentum unbiased",
+)
+_add("LayerNormalization", "norm", "scale B", axis=-1, epsilon=1e-5, correction=0, epsilon_outside=False)
+_add("RMSNormalization", "norm", "scale", axis=-1, epsilon=1e-5, epsilon_outside=False)
 _add("GroupNormalization", "norm", "scale B", num_groups=None, epsilon=1e-5)
 _add("InstanceNormalization", "norm", "scale B mean var", epsilon=1e-5, momentum=0.9, training="momentum")
 _add("LRN", "norm", size=5, alpha=1e-4, beta=0.75, bias=1.0, before=None)
 _add("LpNormalization", "norm", axis=-1, p=2, epsilon=0.0)
-_add("Gather", "embedding", "W", axis=0, padding_idx=None, mask_zero=False, max_norm=None, norm_type=2.0,
-     training="padding_idx")
-_add("EmbeddingBag", "embedding", "W", mode="mean", padding_idx=None, max_norm=None, norm_type=2.0,
-     include_last_offset=False)
+_add(
+    "Gather",
+    "embedding",
+    "W",
+    axis=0,
+    padding_idx=None,
+    mask_zero=False,
+    max_norm=None,
+    norm_type=2.0,
+    training="padding_idx",
+)
+_add(
+    "EmbeddingBag",
+    "embedding",
+    "W",
+    mode="mean",
+    padding_idx=None,
+    max_norm=None,
+    norm_type=2.0,
+    include_last_offset=False,
+)
 
 _RNN: dict[str, Any] = {
-    "hidden_size": None, "direction": "forward", "activations": None, "return_sequences": True, "merge": "concat",
-    "zero_output_for_mask": False, "cell": False,
+    "hidden_size": None,
+    "direction": "forward",
+    "activations": None,
+    "return_sequences": True,
+    "merge": "concat",
+    "zero_output_for_mask": False,
+    "cell": False,
 }
 _add("LSTM RNN", "rnn", "W R B", **_RNN)
 _add("GRU", "rnn", "W R B", linear_before_reset=0, **_RNN)
 
 _add("PRelu", "activation", "slope")
-_add("Relu Sigmoid Tanh Softsign HardSwish Mish LogSigmoid TanhShrink Erf Exp Log Abs Sign Neg Floor Ceil Round "
-     "Sin Cos Tan Sqrt Rsqrt Reciprocal Square Log1p Expm1 Sinh Cosh Asin Acos Atan Asinh Acosh Atanh Not IsNaN IsInf",
-     "arithmetic")
+_add(
+    "Erf Exp Log Abs Sign Neg Floor Ceil Round Sin Cos Tan Sqrt Rsqrt Reciprocal Square Log1p Expm1 "
+    "Sinh Cosh Asin Acos Atan Asinh Acosh Atanh Not IsNaN IsInf",
+    "arithmetic",
+)
 _add("Relu Sigmoid Tanh Softsign HardSwish Mish LogSigmoid TanhShrink Identity", "activation")
 _add("Swish", "activation", alpha=1.0)
 _add("Selu", "activation", alpha=1.6732632423543772848170429916717, gamma=1.0507009873554804934193349852946)
@@ -85,9 +141,30 @@ _add("Glu", "activation", axis=-1)
 _add("Softmax LogSoftmax Softmin", "activation", axis=-1)
 
 _add("MaxPool", "pool", kernel_shape=None, strides=1, pads=0, dilations=1, ceil_mode=False, auto_pad="NOTSET")
-_add("AveragePool", "pool", kernel_shape=None, strides=1, pads=0, dilations=1, ceil_mode=False, auto_pad="NOTSET",
-     count_include_pad=False, divisor_override=None)
-_add("LpPool", "pool", kernel_shape=None, strides=1, pads=0, dilations=1, ceil_mode=False, auto_pad="NOTSET", p=2.0)
+_add(
+    "AveragePool",
+    "pool",
+    kernel_shape=None,
+    strides=1,
+    pads=0,
+    dilations=1,
+    ceil_mode=False,
+    auto_pad="NOTSET",
+    count_include_pad=False,
+    divisor_override=None,
+)
+_add(
+    "LpPool",
+    "pool",
+    kernel_shape=None,
+    strides=1,
+    pads=0,
+    dilations=1,
+    ceil_mode=False,
+    auto_pad="NOTSET",
+    p=2.0,
+    signed=False,
+)
 _add("GlobalAveragePool GlobalMaxPool", "pool", keepdims=True)
 _add("AdaptiveAveragePool AdaptiveMaxPool", "pool", output_size=None)
 
@@ -103,7 +180,7 @@ _add("Cast", "shape", to=None)
 _add("Concat", "shape", axis=None)
 _add("Stack", "shape", axis=0)
 _add("Split", "shape", axis=0, split=None, num_outputs=None)
-_add("Slice", "shape", index=None)
+_add("Slice", "shape", starts=None, ends=None, axes=None, steps=None, squeeze=None)
 _add("Pad", "shape", pads=0, mode="constant", value=0.0)
 _add("DepthToSpace SpaceToDepth", "shape", blocksize=None, mode="DCR")
 _add("ChannelShuffle", "shape", group=None)
@@ -114,19 +191,42 @@ _add("Repeat", "shape", repeats=None, axis=None)
 _add("GatherElements", "shape", axis=0)
 _add("IndexSelect", "shape", axis=0)
 _add("OneHot", "shape", depth=None, axis=-1)
-_add("Resize", "resize", mode="nearest", coordinate_transformation_mode="half_pixel",
-     nearest_mode="round_prefer_floor", antialias=False, cubic_coeff_a=-0.75, scales=None, sizes=None)
+_add(
+    "Resize",
+    "resize",
+    mode="nearest",
+    coordinate_transformation_mode="half_pixel",
+    nearest_mode="round_prefer_floor",
+    antialias=False,
+    cubic_coeff_a=-0.75,
+    exclude_outside=False,
+    scales=None,
+    sizes=None,
+)
 
-_add("Attention", "attention", scale=None, is_causal=False, num_heads=None, softmax_axis=-1, masked_row="uniform",
-     softcap=0.0)
+_add(
+    "Attention",
+    "attention",
+    scale=None,
+    is_causal=False,
+    num_heads=None,
+    softmax_axis=-1,
+    masked_row="uniform",
+    softcap=0.0,
+    return_weights=False,
+)
 
 _add("Add Sub", "arithmetic", alpha=1.0)
 _add("Mul Div Pow Max Min And Or Xor Equal Less LessOrEqual Greater GreaterOrEqual Where FloorDiv", "arithmetic")
 _add("Mod", "arithmetic", fmod=False)
 _add("MatMul", "linear")
 _add("MaskedFill", "arithmetic", value=None)
-_add("ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSumExp ReduceSumSquare",
-     "reduce", axes=None, keepdims=False)
+_add(
+    "ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSumExp ReduceSumSquare",
+    "reduce",
+    axes=None,
+    keepdims=False,
+)
 _add("ReduceVar ReduceStd", "reduce", axes=None, keepdims=False, correction=0)
 _add("ArgMax ArgMin", "reduce", axis=None, keepdims=False)
 _add("CumSum CumProd", "reduce", axis=0)
@@ -170,8 +270,9 @@ def per_axis(value: Any, n: int) -> list[int]:
     return [int(value)] * n
 
 
-def same_pads(size: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
-              lower: bool = False) -> list[int]:
+def same_pads(
+    size: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], lower: bool = False
+) -> list[int]:
     """What ``auto_pad`` SAME_UPPER (or SAME_LOWER) pads: begin of every axis, then end of every axis.
 
     TensorFlow's rule: the output has ceil(n / stride) positions, an odd rest goes to the end (to the begin: lower).
@@ -185,7 +286,9 @@ def same_pads(size: Sequence[int], kernel: Sequence[int], strides: Sequence[int]
     return begin + end
 
 
-def resolved_pads(attrs: Mapping[str, Any], size: Sequence[int] | None, kernel: Sequence[int] | None) -> list[int] | None:
+def resolved_pads(
+    attrs: Mapping[str, Any], size: Sequence[int] | None, kernel: Sequence[int] | None
+) -> list[int] | None:
     """The pads that ``auto_pad`` and ``pads`` mean for this input size; None when that needs an unknown size."""
     auto = attrs.get("auto_pad", "NOTSET") or "NOTSET"
     n = len(kernel) if kernel is not None else len(size) if size is not None else None
@@ -227,13 +330,16 @@ def equal_values(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def _pads_equal(a: Mapping[str, Any], b: Mapping[str, Any], size: Sequence[int] | None,
-                kernel: Sequence[int] | None) -> bool:
+def _pads_equal(
+    a: Mapping[str, Any], b: Mapping[str, Any], size: Sequence[int] | None, kernel: Sequence[int] | None
+) -> bool:
     auto_a, auto_b = (x.get("auto_pad", "NOTSET") or "NOTSET" for x in (a, b))
     if auto_a == auto_b and auto_a != "NOTSET":
         return True
-    no_pads = [auto == "VALID" or auto == "NOTSET" and not any(per_axis(x.get("pads", 0), 1))
-               for auto, x in ((auto_a, a), (auto_b, b))]
+    no_pads = [
+        auto == "VALID" or auto == "NOTSET" and not any(per_axis(x.get("pads", 0), 1))
+        for auto, x in ((auto_a, a), (auto_b, b))
+    ]
     if all(no_pads):
         return True
     kernel = kernel or a.get("kernel_shape") or b.get("kernel_shape")
@@ -249,8 +355,15 @@ def _per_axis_equal(a: Any, b: Any) -> bool:
     return per_axis(a, n) == per_axis(b, n)
 
 
-def differing_attrs(op: str, a: Mapping[str, Any], b: Mapping[str, Any], *, size: Sequence[int] | None = None,
-                    kernel: Sequence[int] | None = None, training: bool = True) -> dict[str, tuple[Any, Any]]:
+def differing_attrs(
+    op: str,
+    a: Mapping[str, Any],
+    b: Mapping[str, Any],
+    *,
+    size: Sequence[int] | None = None,
+    kernel: Sequence[int] | None = None,
+    training: bool = True,
+) -> dict[str, tuple[Any, Any]]:
     """The attributes in which two layers of one operator differ in meaning, with both values.
 
     ``size`` and ``kernel`` are the spatial sizes of input and kernel, when known: with them explicit pads and
