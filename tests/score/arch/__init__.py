@@ -1,0 +1,1 @@
+"""The architectures: one module each, with ``ARCH``, ``build`` and ``FAULTS``."""
