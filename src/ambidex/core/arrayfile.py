@@ -28,7 +28,8 @@ DTYPES = {
     "F64": "float64",
 }
 
-_MAX_HEADER = 100_000_000
+#: a million arrays would not need more; the JSON reader takes many times this in memory
+_MAX_HEADER = 32_000_000
 
 
 class Damaged(ValueError):
@@ -81,7 +82,7 @@ def _entry(name: str, value: Any, end: int) -> tuple[int, int, np.dtype[Any], tu
         raise Damaged(f"array {name!r} has the type {str(value['dtype'])[:40]!r}, which is none of {', '.join(DTYPES)}")
     dtype = np.dtype(DTYPES[value["dtype"]])
     shape, offsets = value["shape"], value["data_offsets"]
-    if not isinstance(shape, list) or len(shape) > 32 or any(type(n) is not int or n < 0 for n in shape):
+    if not isinstance(shape, list) or len(shape) > 32 or any(type(n) is not int or not 0 <= n < 2**48 for n in shape):
         raise Damaged(f"array {name!r} has a shape that is no list of sizes")
     if not isinstance(offsets, list) or len(offsets) != 2 or any(type(n) is not int for n in offsets):
         raise Damaged(f"array {name!r} has data_offsets that are no pair of numbers")
@@ -120,7 +121,10 @@ def read_arrays(path: str | Path) -> dict[str, Array]:
             data = np.fromfile(file, dtype=dtype.newbyteorder("<"), count=(stop - begin) // dtype.itemsize)
             if data.nbytes != stop - begin:
                 raise Damaged(f"array {name!r} is cut short")
-            arrays[name] = data.reshape(shape).astype(dtype, copy=False)
+            try:
+                arrays[name] = data.reshape(shape).astype(dtype, copy=False)
+            except ValueError:  # an empty array may claim sizes that numpy cannot hold
+                raise Damaged(f"array {name!r} has the impossible shape {list(shape)}") from None
             at = stop
         if at != end:
             raise Damaged(f"{end - at} bytes after the last array belong to nothing")
