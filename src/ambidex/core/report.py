@@ -84,6 +84,7 @@ class Report(_Part):
     whole_model: WholeModel
     coverage: Coverage
     layers: list[LayerRow] = []
+    threshold: float | None = Field(default=None, description="shadow / floor above which a layer is held to be faulty")
     findings: list[Finding] = []
     notes: list[str] = Field(default=[], description="things worth knowing that are no faults")
     weights: list[WeightPair] = []

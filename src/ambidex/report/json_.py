@@ -21,20 +21,21 @@ NOT_FINITE = ["NaN", "Infinity", "-Infinity"]
 
 def dumps(report: Report) -> str:
     """The report as JSON text (format 1); numbers that are not finite become the strings of ``NOT_FINITE``."""
-    data = _finite(report.model_dump(mode="json", fallback=str))
+    data = _plain(report.model_dump())
     text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)
     # a file name that is no valid text holds lone surrogates; JSON can spell them, UTF-8 cannot
     return text.encode("utf-8", "backslashreplace").decode("utf-8") + "\n"
 
 
-def _finite(value: Any) -> Any:
+def _plain(value: Any) -> Any:
+    """What JSON knows: ``environment`` may hold anything, and no number may be NaN or infinite."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return NOT_FINITE[0] if math.isnan(value) else NOT_FINITE[1 if value > 0 else 2]
-    return value
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
 def loads(text: str) -> Report:
