@@ -230,7 +230,7 @@ class TorchModel:
                 stack.enter_context(self._intercept(tape))
                 for path, attrs in tape.plan.patch.items():
                     stack.enter_context(self.patched(path, **attrs))
-                if record or any(":" in k for k in (*tape.plan.inputs, *tape.plan.outputs, *tape.plan.replace)):
+                if record or any(":" in k for k in (*tape.plan.inputs, *tape.plan.outputs, *tape.plan.replace, *tape.plan.feed)):
                     stack.enter_context(tape)
                 if training:
                     torch.manual_seed(0)

@@ -160,7 +160,7 @@ class Tape(TorchFunctionMode):
         self.counts[layer.path] += 1
         key = f"{layer.path}#{number}"
         plan = self.plan
-        touched = key in plan.inputs or key in plan.outputs or key in plan.replace
+        touched = key in plan.inputs or key in plan.outputs or key in plan.replace or key in plan.feed
         if not (self.record or touched):
             return self._inside(fn, args, kwargs)
         slots = Slots((args, kwargs), batch_first)
@@ -171,6 +171,10 @@ class Tape(TorchFunctionMode):
         for i, wanted in enumerate(plan.inputs.get(key, [])):
             if wanted is not None and i < len(tensors):
                 tensors[i] = torch.from_numpy(np.array(wanted)).to(tensors[i].dtype)
+        for i, compute in plan.feed.get(key, []):
+            value = compute()
+            if value is not None and i < len(tensors):
+                tensors[i] = torch.from_numpy(np.array(value)).to(tensors[i].dtype)
         forced = any(a is not b for a, b in zip(tensors, slots.tensors, strict=True))
         call.inputs = [self.value(t) for t in tensors] if forced else list(call.received)
         if forced or slots.packed:

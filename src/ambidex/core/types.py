@@ -92,10 +92,12 @@ class Plan:
     """What a run should do at which call (keys are :attr:`Call.key`).
 
     ``inputs``/``outputs`` replace single tensors (None leaves one alone), ``replace`` computes the outputs
-    instead of the layer, ``patch`` sets canonical attributes of a layer while it is called.
+    instead of the layer, ``patch`` sets canonical attributes of a layer while it is called. ``feed`` computes single
+    inputs (by number) just before the call, from what the run has done so far; None leaves the input alone.
     """
 
     inputs: dict[str, list[Array | None]] = field(default_factory=dict)
     outputs: dict[str, list[Array | None]] = field(default_factory=dict)
     replace: dict[str, Replacement] = field(default_factory=dict)
     patch: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    feed: dict[str, list[tuple[int, Callable[[], Array | None]]]] = field(default_factory=dict)

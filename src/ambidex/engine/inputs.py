@@ -25,8 +25,8 @@ _SIDES = {"reference", "candidate", "masks"}
 
 @dataclass(slots=True)
 class Inputs:
-    """Batches for both sides. ``candidate`` None: the reference's batch serves both. ``masks``: positions of an
-    output that count, by output name. ``described``: what is in it, one line each."""
+    """Batches for both sides. ``candidate`` None: the reference's batch serves both. ``masks``: positions
+    that count, by the user's names. ``described``: what is in it, one line each."""
 
     reference: Batch | None = None
     candidate: Batch | None = None

@@ -7,8 +7,9 @@ parameters still meets a built-in one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -318,3 +319,44 @@ def _named(trace: Trace, name: str) -> Array:
             if own == name and role in trace.layer_weights.get(layer.path, {}):
                 return trace.layer_weights[layer.path][role]
     return trace.weights[name]
+
+
+def alternatives(pairing: Pairing, reference: Trace, candidate: Trace, measured: Iterable[Any]) -> Iterator[Pairing]:
+    """Other pairings that names and shapes allow, near the places where something differs; at most a dozen."""
+    wrong = {m.reference.path for m in measured if m.faulty or m.glue}
+    count = 0
+    raw = pairing.raw
+    for i in range(len(raw)):
+        for j in range(i + 1, len(raw)):
+            a, b = _named(reference, raw[i].reference), _named(reference, raw[j].reference)
+            if a.size != b.size or "value" in (raw[i].how, raw[j].how):
+                continue
+            if alike(raw[i].reference, raw[i].candidate) >= 0.9 and alike(raw[j].reference, raw[j].candidate) >= 0.9:
+                continue
+            changed = list(raw)
+            changed[i] = replace(raw[i], candidate=raw[j].candidate, view=raw[j].view, others=raw[j].others, how="trial")
+            changed[j] = replace(raw[j], candidate=raw[i].candidate, view=raw[i].view, others=raw[i].others, how="trial")
+            yield replace(pairing, raw=changed)
+            count += 1
+            if count >= 12:
+                return
+        for other in raw[i].others[:3]:
+            changed = list(raw)
+            changed[i] = replace(raw[i], view=other, others=[], how="trial")
+            yield replace(pairing, raw=changed)
+            count += 1
+            if count >= 12:
+                return
+    layers = pairing.layers
+    shapes = {p: {r: a.shape for r, a in w.items()} for p, w in reference.layer_weights.items()}
+    for i in range(len(layers)):
+        for j in range(i + 1, len(layers)):
+            (ra, ca, how_a), (rb, cb, how_b) = layers[i], layers[j]
+            if {how_a, how_b} <= {"order", "name", "trial"} and "order" in (how_a, how_b) and ra in wrong and rb in wrong and (
+                    shapes.get(ra) == shapes.get(rb)):
+                swapped = list(layers)
+                swapped[i], swapped[j] = (ra, cb, "trial"), (rb, ca, "trial")
+                yield replace(pairing, layers=swapped)
+                count += 1
+                if count >= 12:
+                    return

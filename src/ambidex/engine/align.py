@@ -1,0 +1,207 @@
+"""Which call of the candidate is which call of the reference.
+
+Passes, each match says by which it was found: ``map`` (the user's), ``weights`` (their layers' weights are partners),
+``value`` (the same numbers under some view), ``order`` (the same operator, then the same family, fed by the same
+matched calls). The value pass works on a run of the candidate in which every matched call already hands on the
+reference's value, so that a fault does not hide what follows.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+
+from ambidex.core import ops
+from ambidex.core.trace import Trace
+from ambidex.core.types import Array, Call, Origin
+from ambidex.engine.layout import Layouts, difference, scale, views
+from ambidex.engine.names import alike
+from ambidex.engine.weights import Pairing
+
+#: calls that only move or pass values on: they need no partner, and origins are looked up through them
+PLUMBING = {"Identity", "Dropout", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Cast", "Masking"}
+#: calls that make no sense to match by family alone
+_LOOSE = {"Slice", "Split", "Gather", "Where", "Equal", "Not", "And", "Or", "Less", "Greater", "Shape", "Constant", "Range"}
+
+
+@dataclass(slots=True)
+class Match:
+    reference: int
+    candidate: int
+    how: str
+
+
+@dataclass
+class Alignment:
+    reference: Trace
+    candidate: Trace
+    layouts: Layouts = field(default_factory=Layouts)
+    matches: dict[int, Match] = field(default_factory=dict)  # by candidate index
+    by_reference: dict[int, int] = field(default_factory=dict)
+
+    def add(self, reference: int, candidate: int, how: str) -> None:
+        self.matches[candidate] = Match(reference, candidate, how)
+        self.by_reference[reference] = candidate
+
+    def pairs(self) -> Iterable[tuple[Call, Call, str]]:
+        for c in sorted(self.matches):
+            m = self.matches[c]
+            yield self.reference.calls[m.reference], self.candidate.calls[m.candidate], m.how
+
+    # -------------------------------------------------------------- dataflow
+    def root(self, trace: Trace, origin: Origin) -> Origin:
+        """Where a value really comes from: through unmatched plumbing."""
+        matched = self.by_reference if trace is self.reference else self.matches
+        while origin[0] == "call":
+            call = trace.calls[origin[1]]
+            if call.index in matched or call.op not in PLUMBING or not call.origins:
+                break
+            origin = call.origins[0]
+        return origin
+
+    def sources(self, trace: Trace) -> list[frozenset[object]]:
+        """For every call: the matched calls and inputs that feed it through unmatched calls (in reference numbers)."""
+        is_ref = trace is self.reference
+        found: list[frozenset[object]] = []
+        for call in trace.calls:
+            mine: set[object] = set()
+            for origin in call.origins:
+                if origin[0] == "call":
+                    i = origin[1]
+                    if is_ref and i in self.by_reference:
+                        mine.add(i)
+                    elif not is_ref and i in self.matches:
+                        mine.add(self.matches[i].reference)
+                    elif i < len(found):
+                        mine |= found[i]
+                elif origin[0] == "input":
+                    mine.add("input")
+            found.append(frozenset(mine))
+        return found
+
+
+def start(reference: Trace, candidate: Trace, pairing: Pairing, user_map: dict[str, str]) -> Alignment:
+    """Passes map and weights."""
+    made = Alignment(reference, candidate)
+    ref_calls, cand_calls = _calls_by_path(reference), _calls_by_path(candidate)
+    for ref_path, cand_path in user_map.items():
+        for r, c in zip(ref_calls.get(ref_path, []), cand_calls.get(cand_path, []), strict=False):
+            made.add(r, c, "map")
+    for ref_path, cand_path, _how in pairing.layers:
+        for r, c in zip(ref_calls.get(ref_path, []), cand_calls.get(cand_path, []), strict=False):
+            if c not in made.matches and r not in made.by_reference:
+                made.add(r, c, "weights")
+    return made
+
+
+def _calls_by_path(trace: Trace) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for call in trace.calls:
+        found[call.path].append(call.index)
+    return found
+
+
+def main_output(call: Call) -> Array | None:
+    for array in call.computed:
+        if array.dtype.kind == "f":
+            return array
+    return None
+
+
+def _open(alignment: Alignment, trace: Trace) -> list[int]:
+    matched = alignment.by_reference if trace is alignment.reference else alignment.matches
+    return [c.index for c in trace.calls if c.index not in matched and main_output(c) is not None]
+
+
+@lru_cache(maxsize=None)
+def _noop(op: str) -> bool:
+    return op in PLUMBING
+
+
+def by_value(alignment: Alignment, run: Trace) -> int:
+    """Match open calls whose outputs are the same numbers. ``run``: the candidate forced at the matches so far."""
+    ref_open = [i for i in _open(alignment, alignment.reference) if not _noop(alignment.reference.calls[i].op)]
+    cand_open = [i for i in _open(alignment, alignment.candidate) if not _noop(alignment.candidate.calls[i].op)]
+    prints: dict[int, list[tuple[float, float, int]]] = defaultdict(list)
+    for i in ref_open:
+        array = main_output(alignment.reference.calls[i])
+        assert array is not None
+        prints[array.size].append((*_print(array), i))
+    ref_sources, cand_sources = alignment.sources(alignment.reference), alignment.sources(alignment.candidate)
+    added = 0
+    for j in cand_open:
+        if j >= len(run.calls):
+            break
+        array = main_output(run.calls[j])
+        if array is None or array.size < 4 or float(np.ptp(array)) <= 1e-7 * scale(array):
+            continue
+        total, absolute = _print(array)
+        slack = 1e-3 * (absolute + 1e-12)
+        best: tuple[float, int] | None = None
+        for t, a, i in prints.get(array.size, []):
+            if i in alignment.by_reference or abs(t - total) > slack or abs(a - absolute) > slack:
+                continue
+            r = alignment.reference.calls[i]
+            c = alignment.candidate.calls[j]
+            value = main_output(r)
+            assert value is not None
+            if not _same_values(value, array):
+                continue
+            rank = (3.0 * (r.op == c.op and r.op != "") + 1.0 * (bool(r.op) and bool(c.op) and ops.same_family(r.op, c.op))
+                    + 1.0 * (ref_sources[i] == cand_sources[j]) + alike(r.path, c.path))
+            if best is None or rank > best[0]:
+                best = (rank, i)
+        if best is not None:
+            alignment.add(best[1], j, "value")
+            added += 1
+    return added
+
+
+def _print(array: Array) -> tuple[float, float]:
+    a = array.astype(np.float64, copy=False)
+    a = np.where(np.isfinite(a), a, 0.0)
+    return float(a.sum()), float(np.abs(a).sum())
+
+
+def _same_values(ref: Array, cand: Array) -> bool:
+    limit = 2e-4 * scale(ref)
+    for option in views(ref.shape, cand.shape):
+        if difference(option.to(ref), cand) <= limit:
+            return True
+    return False
+
+
+def by_order(alignment: Alignment) -> int:
+    """Match open calls of the same operator (then family) that the same matched calls feed, in order."""
+    ref_sources, cand_sources = alignment.sources(alignment.reference), alignment.sources(alignment.candidate)
+    added = 0
+    for exact in (True, False):
+        groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
+        for i in _open(alignment, alignment.reference):
+            call = alignment.reference.calls[i]
+            key = _kind(call, exact)
+            if key:
+                groups[(key, ref_sources[i])].append(i)
+        for j in _open(alignment, alignment.candidate):
+            call = alignment.candidate.calls[j]
+            key = _kind(call, exact)
+            waiting = groups.get((key, cand_sources[j])) if key else None
+            if waiting:
+                i = waiting.pop(0)
+                alignment.add(i, j, "order")
+                added += 1
+    return added
+
+
+def _kind(call: Call, exact: bool) -> str:
+    """What must be equal for two calls to be partners by order; "" for calls that need values to be matched."""
+    if not call.op or call.op in _LOOSE or call.op in PLUMBING:
+        return ""
+    if exact:
+        return call.op
+    family = ops.spec(call.op).family if ops.known(call.op) else ""
+    return family if family in {"activation", "norm", "pool", "resize"} else ""

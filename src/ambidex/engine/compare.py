@@ -1,0 +1,386 @@
+"""The main job: are the two models the same, every place where they are not, why, and the proof."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ambidex.core import floor as floors
+from ambidex.core.model import Batch, Inspectable
+from ambidex.core.report import Coverage, LayerRow, Report, WholeModel
+from ambidex.core.rule import Cause
+from ambidex.core.trace import Trace
+from ambidex.core.types import Array
+from ambidex.engine import align, diagnose, feed, findings, prove
+from ambidex.engine import weights as weighting
+from ambidex.engine.glue import Gap, Glue
+from ambidex.engine.layout import difference, scale
+from ambidex.engine.measure import Forced, Measured, run_forced
+from ambidex.engine.outputs import Paired, pair_outputs, whole
+from ambidex.engine.replay import Player
+from ambidex.errors import AlignError, AmbidexError, InputError, RunError
+
+#: whole-model acceptance (relative to the largest reference value)
+ACCEPT = 1e-4
+Progress = Callable[[str, float], None]
+
+
+def record_trace(model: Inspectable, batch: Batch, *, exact: bool = True) -> Trace:
+    """Run a model once and keep all that compare needs of it, so that it can be compared elsewhere."""
+    trace = model.run(batch, exact=exact)
+    return _with_weights(model, trace)
+
+
+def _with_weights(model: Inspectable, trace: Trace) -> Trace:
+    trace.weights = model.weights()
+    trace.layers = model.layers()
+    trace.layer_weights = {x.path: model.layer_weights(x.path) for x in trace.layers if x.op and x.weights}
+    return trace
+
+
+@dataclass
+class Job:
+    """One comparison on its way."""
+
+    reference: Inspectable | None
+    candidate: Inspectable
+    weights: str
+    user_map: dict[str, str]
+    progress: Progress
+    evaluate: Callable[..., Any]
+    masks: list[Array] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def step(self, name: str, done: float) -> Iterator[None]:
+        self.progress(name, done)
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begin
+
+
+def compare_models(reference: Inspectable | Trace, candidate: Inspectable, *, inputs: Any, weights: str = "carry",
+                   user_map: Mapping[str, str] | None = None, mode: str = "eval", progress: Progress | None = None,
+                   evaluate: Callable[..., Any] | None = None) -> Report:
+    """Compare two models, or a recorded reference with a model.
+
+    ``inputs`` has ``reference`` and ``candidate`` batches (one may be None) and ``masks`` of positions that count.
+    ``weights="carry"`` copies the reference's weights into the candidate first; ``"keep"`` compares what is loaded.
+    ``evaluate`` is the float64 reference of the canonical operators.
+    Raises AmbidexError subclasses when nothing can be compared.
+    """
+    if evaluate is None:
+        evaluate = _default_evaluate()
+    live = None if isinstance(reference, Trace) else reference
+    job = Job(live, candidate, weights, dict(user_map or {}), progress or (lambda *_: None), evaluate)
+    job.masks = [np.asarray(m) for m in inputs.masks.values()]
+    with job.step("run the reference", 0.05):
+        ref = reference if isinstance(reference, Trace) else record_trace(reference, _reference_batch(inputs))
+        _check_finite(ref, "reference")
+        steady = live is None or _same_outputs(ref, live.run(_reference_batch(inputs), record=False))
+    with job.step("run the candidate", 0.25):
+        batch, first = _first_run(job, ref, inputs)
+        _check_finite(first, "candidate")
+    job.masks += _implied_masks(ref, first)
+    saved = candidate.weights() if weights == "carry" else {}
+    try:
+        return _compare(job, ref, first, batch, inputs, steady=steady, mode=mode)
+    finally:
+        if saved:
+            candidate.set_weights(saved)
+
+
+def _default_evaluate() -> Callable[..., Any]:
+    import importlib
+
+    return importlib.import_module("ambidex.adapters.reference_").evaluate  # type: ignore[no-any-return]
+
+
+def _reference_batch(inputs: Any) -> Batch:
+    if inputs.reference is None:
+        raise InputError("there are no inputs for the reference", todo="Pass --inputs FILE.npz or --signature \"float32[None,16]\"")
+    return inputs.reference  # type: ignore[no-any-return]
+
+
+def _check_finite(trace: Trace, side: str) -> None:
+    for name, value in trace.weights.items():
+        if value.dtype.kind == "f" and np.isnan(value).any():
+            raise InputError(f"weight '{name}' of the {side} holds {int(np.isnan(value).sum())} NaN",
+                             "nothing computed from it can be compared", "Load a sound checkpoint")
+
+
+def _same_outputs(a: Trace, b: Trace) -> bool:
+    return all(name in b.outputs and np.array_equal(v, b.outputs[name], equal_nan=v.dtype.kind == "f") for name, v in a.outputs.items())
+
+
+def _first_run(job: Job, ref: Trace, inputs: Any) -> tuple[Batch, Trace]:
+    """The candidate's batch (found out when not given) and a recorded run of it."""
+    if inputs.candidate is not None:
+        return inputs.candidate, _with_weights(job.candidate, job.candidate.run(inputs.candidate))
+    source = inputs.reference if inputs.reference is not None else list(ref.inputs.values()) if all(
+        n.isdigit() for n in ref.inputs) else ref.inputs
+    sizes = sorted(v.size for v in ref.outputs.values())
+    failed: AmbidexError | None = None
+    spare: tuple[Batch, Trace] | None = None
+    for batch in feed.options(source, job.candidate):
+        try:
+            trace = job.candidate.run(batch)
+        except AmbidexError as e:
+            failed = failed or e
+            continue
+        if sorted(v.size for v in trace.outputs.values()) == sizes:
+            return batch, _with_weights(job.candidate, trace)
+        spare = spare or (batch, trace)
+    if spare is not None:
+        return spare[0], _with_weights(job.candidate, spare[1])
+    assert failed is not None
+    raise RunError("the candidate does not run on the reference's inputs", str(failed),
+                   "Pass inputs for both sides: a function that returns {'reference': ..., 'candidate': ...}")
+
+
+def _implied_masks(*traces: Trace) -> list[Array]:
+    """Masks that a side itself uses for its recurrent layers: padded steps are not compared there."""
+    found: list[Array] = []
+    for trace in traces:
+        for call in trace.calls:
+            if call.op in {"LSTM", "GRU", "RNN"} and "mask" in call.names:
+                mask = call.inputs[call.names.index("mask")]
+                if mask.ndim == 2 and not any(m.shape == mask.shape and np.array_equal(m, mask) for m in found):
+                    found.append(mask.astype(bool))
+    return found
+
+
+def _compare(job: Job, ref: Trace, first: Trace, batch: Batch, inputs: Any, *, steady: bool, mode: str) -> Report:
+    with job.step("pair and carry weights", 0.35):
+        pairing = weighting.pair(ref, first, job.user_map)
+        if job.weights == "carry":
+            weighting.carry(pairing, ref, job.candidate, first)
+    with job.step("run the candidate", 0.4):
+        chained = _with_weights(job.candidate, job.candidate.run(batch)) if job.weights == "carry" else first
+        again = job.candidate.run(batch, record=False)
+    reproducible = steady and _same_outputs(chained, again)
+    with job.step("align", 0.5):
+        a, forced = _align(job, ref, chained, pairing, batch)
+        a, forced, pairing, chained = _settle(job, ref, first, chained, pairing, batch, a, forced)
+    paired = pair_outputs(a, chained, forced.trace, job.masks)
+    with job.step("measure in float64", 0.7):
+        forced = _with_floors(job, a, forced, batch, chained)
+    with job.step("explain", 0.8):
+        case = diagnose.Case(a, Player(ref, job.reference, job.evaluate), Player(forced.trace, job.candidate, job.evaluate), pairing,
+                             job.masks, job.weights, {j: m.outputs for j, m in forced.pairs.items()})
+        case.candidate.trace.layer_weights = chained.layer_weights
+        causes, fixes = _explain(case, forced, paired)
+        if not _same_outputs(chained, again):
+            causes = _random(job, case, forced, batch, a, chained) + causes
+    with job.step("prove all fixes together", 0.95):
+        fixed = prove.run_fixed(case, batch, fixes) if causes and (fixes.pairs or fixes.gaps) else None
+    return _report(job, ref, chained, a, forced, pairing, paired, causes, fixed, inputs, reproducible=reproducible)
+
+
+def _align(job: Job, ref: Trace, chained: Trace, pairing: weighting.Pairing, batch: Batch) -> tuple[align.Alignment, Forced]:
+    a = align.start(ref, chained, pairing, job.user_map)
+    if not ref.calls or not chained.calls:
+        raise AlignError("one side ran no layer and no operator that could be recorded")
+    align.by_value(a, chained)
+    forced = run_forced(job.candidate, batch, a, chained, job.masks, force_inputs=False)
+    for _ in range(3):
+        added = align.by_value(a, forced.trace)
+        added += align.by_order(a)
+        if not added:
+            break
+        forced = run_forced(job.candidate, batch, a, chained, job.masks, force_inputs=False)
+    return a, run_forced(job.candidate, batch, a, forced.trace, job.masks, force_inputs=True)
+
+
+def _faults(forced: Forced) -> int:
+    return sum(m.faulty or bool(m.glue) for m in forced.pairs.values())
+
+
+def _settle(job: Job, ref: Trace, first: Trace, chained: Trace, pairing: weighting.Pairing, batch: Batch, a: align.Alignment,
+            forced: Forced) -> tuple[align.Alignment, Forced, weighting.Pairing, Trace]:
+    """Where names and shapes left a choice between weights, the measured difference decides."""
+    if job.weights != "carry":
+        return a, forced, pairing, chained
+    best = _faults(forced)
+    for change in weighting.alternatives(pairing, ref, first, forced.pairs.values()):
+        if best == 0:
+            break
+        weighting.carry(change, ref, job.candidate, first)
+        try:
+            run = _with_weights(job.candidate, job.candidate.run(batch))
+            other, other_forced = _align(job, ref, run, change, batch)
+        except AmbidexError:
+            continue
+        count = _faults(other_forced)
+        if count < best:
+            best, a, forced, pairing, chained = count, other, other_forced, change, run
+            for entry in pairing.report:
+                entry.how = entry.how.replace("order", "trial") if entry in change.report and entry.how == "order" else entry.how
+    weighting.carry(pairing, ref, job.candidate, first)
+    return a, forced, pairing, chained
+
+
+def _with_floors(job: Job, a: align.Alignment, forced: Forced, batch: Batch, chained: Trace) -> Forced:
+    """Where a difference looks like a fault, the candidate's own float64 floor decides with the reference's."""
+    if not _faults(forced):
+        return forced
+    return run_forced(job.candidate, batch, a, forced.trace, job.masks, force_inputs=True, exact=True)
+
+
+def _explain(case: diagnose.Case, forced: Forced, paired: list[Paired]) -> tuple[list[Cause], prove.Fixes]:
+    glue = Glue(case, forced.trace)
+    causes: list[Cause] = []
+    fixes = prove.Fixes()
+    explained: set[str] = set()
+    for j in sorted(forced.pairs):
+        m = forced.pairs[j]
+        for arrived in m.glue:
+            port = arrived.port
+            gap = Gap(m.reference.origins[port.reference], m.candidate.origins[port.candidate], arrived.wanted, arrived.received,
+                      port.view, arrived.floor, m.reference.path, m.candidate.path, m.candidate, arrived.diff)
+            fixes.gaps.append(gap)
+            glue.explain(gap)
+        causes += glue.causes
+        glue.causes = []
+        if m.faulty:
+            found = diagnose.merge_weights(case, m, diagnose.pair_causes(case, m))
+            causes += found
+            fixes.pairs.append(m)
+            explained.update(c.name for c in found if c.kind == "parameter")
+    for p in paired:
+        if p.gap is not None:
+            fixes.gaps.append(p.gap)
+            glue.explain(p.gap)
+        if p.swapped:
+            causes.append(p.swapped)
+    causes += glue.causes
+    return [*causes, *_structure(case, forced, causes)], fixes
+
+
+def _structure(case: diagnose.Case, forced: Forced, causes: list[Cause]) -> list[Cause]:
+    """Weights without a partner, and loaded weights that differ without an effect on these inputs."""
+    found: list[Cause] = []
+    known = {(c.reference_path, c.candidate_path) for c in causes}
+    told = {c.reference_path for c in causes} | {c.candidate_path for c in causes}
+    by_path = {m.reference.path: m for m in forced.pairs.values()} | {m.candidate.path: m for m in forced.pairs.values()}
+    p = case.pairing
+    for side, lonely in (("reference", p.lonely_reference), ("candidate", p.lonely_candidate)):
+        for path, role in lonely:
+            m = by_path.get(path)
+            if m is not None:
+                if not any(c.kind == "parameter" and c.name == role and c.candidate_path == m.candidate.path for c in causes):
+                    cause = diagnose.parameter_cause(case, m, role)
+                    cause.detail["effect"] = False
+                    found.append(cause)
+            elif path not in told and not any(path in (c.reference_path, c.candidate_path) or c.kind == "constant" and c.name == path
+                                              for c in causes):
+                trace = case.reference.trace if side == "reference" else case.candidate.trace
+                layer = next((x for x in trace.layers if x.path == path), None)
+                cause = Cause("parameter", layer.op if layer else "", role, framework=case.candidate.trace.framework,
+                              reference_framework=case.reference.trace.framework)
+                setattr(cause, side, layer.weights.get(role, path) if layer else path)
+                setattr(cause, f"{side}_path", path)
+                cause.source = layer.source if layer and side == "candidate" else None
+                cause.detail = {"effect": None}
+                found.append(cause)
+    if case.weights == "keep":
+        for (ref_path, cand_path), roles in p.unequal.items():
+            m = by_path.get(cand_path)
+            if (ref_path, cand_path) not in known and m is not None and not m.faulty:
+                found.append(diagnose.weight_cause(case, m, roles))
+    return found
+
+
+def _random(job: Job, case: diagnose.Case, forced: Forced, batch: Batch, a: align.Alignment, chained: Trace) -> list[Cause]:
+    second = run_forced(job.candidate, batch, a, chained, job.masks, force_inputs=True)
+    causes = []
+    for call in diagnose.reproducibility(forced.trace.calls, second.trace.calls):
+        causes.append(Cause("random", call.op or call.layer.cls, call.op or call.layer.cls, candidate_path=call.path, source=call.layer.source,
+                            framework=case.candidate.trace.framework, candidate_cls=call.layer.cls, proven=True,
+                            reference_framework=case.reference.trace.framework,
+                            before=max((difference(x, y) for m in second.trace.calls if m.key == call.key
+                                        for x, y in zip(call.computed, m.computed, strict=False)), default=None),
+                            proof="the same call on the same inputs gave another result in a second run"))
+    return causes
+
+
+def _rows(a: align.Alignment, chained: Trace, forced: Forced, causes: list[Cause]) -> tuple[list[LayerRow], Coverage]:
+    rows: list[LayerRow] = []
+    faulty_glue = {c.candidate_path for c in causes}
+    for j in sorted(forced.pairs):
+        m = forced.pairs[j]
+        plain = chained.calls[j] if j < len(chained.calls) else None
+        chain = None
+        if plain is not None and m.outputs:
+            chain = max((difference(p.view.to(m.reference.outputs[p.reference]), plain.computed[p.candidate]) for p in m.outputs
+                         if p.candidate < len(plain.computed)), default=None)
+        status = "faulty" if m.faulty else "glue" if m.glue else "same"
+        rows.append(LayerRow(reference=m.reference.path, candidate=m.candidate.path, op=m.reference.op or m.candidate.op, matched_by=m.how,
+                             chained=chain, shadow=m.shadow, floor=m.floor, ratio=m.ratio, status=status))
+    clean_gap = _covered(a, forced)
+    only_ref = [c.path for c in a.reference.calls if not c.layer.functional and c.index not in a.by_reference
+                and c.op not in align.PLUMBING and ("r", c.index) not in clean_gap]
+    only_cand = [c.path for c in a.candidate.calls if not c.layer.functional and c.index not in a.matches
+                 and c.op not in align.PLUMBING and ("c", c.index) not in clean_gap]
+    del faulty_glue
+    rows += [LayerRow(reference=p, candidate=None, op="", matched_by="", status="unmatched") for p in dict.fromkeys(only_ref)]
+    rows += [LayerRow(reference=None, candidate=p, op="", matched_by="", status="unmatched") for p in dict.fromkeys(only_cand)]
+    return rows, Coverage(matched=len(forced.pairs), only_in_reference=list(dict.fromkeys(only_ref)),
+                          only_in_candidate=list(dict.fromkeys(only_cand)))
+
+
+def _covered(a: align.Alignment, forced: Forced) -> set[tuple[str, int]]:
+    """Unmatched layers inside a region whose value arrives right: they are compared as a region."""
+    from ambidex.engine.replay import region_of
+
+    found: set[tuple[str, int]] = set()
+    for m in forced.pairs.values():
+        for arrived in m.arrived:
+            if arrived in m.glue:
+                continue
+            p = arrived.port
+            r = region_of(a.reference, m.reference.origins[p.reference], arrived.wanted, set(a.by_reference))
+            c = region_of(forced.trace, m.candidate.origins[p.candidate], arrived.received, set(a.matches))
+            found |= {("r", x.index) for x in r.calls} | {("c", x.index) for x in c.calls}
+    return found
+
+
+def _report(job: Job, ref: Trace, chained: Trace, a: align.Alignment, forced: Forced, pairing: weighting.Pairing, paired: list[Paired],
+            causes: list[Cause], fixed: Trace | None, inputs: Any, *, reproducible: bool) -> Report:
+    rows, coverage = _rows(a, chained, forced, causes)
+    max_abs, size, name = whole(paired, ref, chained, job.masks)
+    rel = None if max_abs is None else max_abs / size if size else 0.0
+    share = [m.floor / scale(m.reference.outputs[0]) for m in forced.pairs.values() if m.reference.outputs and np.isfinite(m.floor)]
+    whole_floor = max(size * float(np.sqrt(np.sum(np.square(share)))), floors.EPS32 * size) if size else 0.0
+    if (rel is None or rel > ACCEPT) and not causes:
+        if rel is not None and whole_floor and max_abs is not None and max_abs <= floors.RATIO * whole_floor:
+            job.notes.append("the outputs differ by more than 1e-4, but no more than round-off adds up to: every layer is at its floor")
+        else:
+            cause = Cause("unknown", "", "whole model", candidate_path=f"output {name}" if name else "", framework=chained.framework,
+                          before=max_abs, reference_framework=ref.framework)
+            causes = [*causes, cause]
+    found = findings.from_causes(causes)
+    if not reproducible:
+        verdict = "not_reproducible"
+    elif found:
+        verdict = "different"
+    elif max_abs is None:
+        verdict = "undecided"
+    else:
+        verdict = "equal"
+    after = whole(paired, ref, fixed, job.masks)[0] if fixed is not None else None
+    return Report(
+        verdict=verdict, whole_model=WholeModel(max_abs=max_abs, max_rel=rel, floor_ratio=max_abs / whole_floor if max_abs is not None and
+                                                whole_floor else None, after_fixes=after, worst_output=name),
+        coverage=coverage, layers=rows, findings=found, notes=job.notes, weights=pairing.report,
+        inputs=list(getattr(inputs, "described", [])),
+        environment={"reference": {"framework": ref.framework, **ref.versions}, "candidate": {"framework": chained.framework, **chained.versions}},
+        seconds={k: round(v, 3) for k, v in job.seconds.items()})

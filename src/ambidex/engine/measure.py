@@ -1,0 +1,289 @@
+"""The forced run: every matched call of the candidate computes on the reference's inputs and hands on its outputs.
+
+One run gives, for every pair, the *shadow* difference (the layer's own fault) and the difference of what *arrived*
+(a fault in the code between the layers), because everything upstream already carries the reference's values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ambidex.core import floor as floors
+from ambidex.core.model import Inspectable
+from ambidex.core.trace import Trace
+from ambidex.core.types import Array, Call, Plan
+from ambidex.engine.align import Alignment
+from ambidex.engine.layout import View, difference, scale, views
+
+
+@dataclass(slots=True)
+class Port:
+    """One tensor of a call on both sides, and how the reference's lies in the candidate's layout."""
+
+    reference: int
+    candidate: int
+    view: View
+
+
+@dataclass(slots=True)
+class Arrived:
+    """What reached one input of a candidate call, against what reached the reference's."""
+
+    port: Port
+    wanted: Array
+    received: Array
+    diff: float
+    floor: float
+
+    @property
+    def ratio(self) -> float:
+        return self.diff / self.floor if self.floor else (0.0 if self.diff == 0 else np.inf)
+
+
+@dataclass(slots=True)
+class Measured:
+    """One pair of calls after the forced run."""
+
+    reference: Call
+    candidate: Call  # of the forced run
+    how: str
+    outputs: list[Port] = field(default_factory=list)
+    arrived: list[Arrived] = field(default_factory=list)
+    chained: float | None = None
+    shadow: float | None = None
+    floor: float = 0.0
+    padded_only: bool = False
+
+    @property
+    def ratio(self) -> float:
+        if self.shadow is None:
+            return 0.0
+        return self.shadow / self.floor if self.floor else (0.0 if self.shadow == 0 else np.inf)
+
+    @property
+    def faulty(self) -> bool:
+        return self.ratio > floors.RATIO
+
+    @property
+    def glue(self) -> list[Arrived]:
+        return [a for a in self.arrived if a.ratio > floors.RATIO]
+
+
+@dataclass
+class Forced:
+    """A forced run and what was measured in it."""
+
+    trace: Trace
+    pairs: dict[int, Measured]  # by candidate call index
+    sinks: list[Sink] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Sink:
+    """One output of the whole model on both sides in the forced run."""
+
+    reference: str
+    candidate: str
+    arrived: Arrived
+
+
+def is_tensor_input(call: Call, i: int) -> bool:
+    return call.origins[i][0] != "weight"
+
+
+def output_ports(a: Alignment, r: Call, c: Call) -> list[Port]:
+    """Outputs that correspond: same number where sizes agree, else the first free one of that size."""
+    found: list[Port] = []
+    used: set[int] = set()
+    hint = (r.layer.layout, c.layer.layout)
+    for j, value in enumerate(c.computed):
+        if value.dtype.kind not in "fc":
+            continue
+        options = [i for i, v in enumerate(r.computed) if i not in used and v.size == value.size and v.dtype.kind in "fc"]
+        options = [i for i in options if next(views(r.computed[i].shape, value.shape), None) is not None]
+        if not options:
+            continue
+        scored = []
+        for i in options:
+            view = a.layouts.find(r.computed[i], value, hint)
+            if view is not None:
+                scored.append((difference(view.to(r.computed[i]), value), i != j, i, view))
+        if not scored:
+            continue
+        best = min(scored, key=lambda s: (round(s[0] / (1e-4 * scale(r.computed[s[2]]))), s[1], s[2]))
+        used.add(best[2])
+        found.append(Port(best[2], j, best[3]))
+    return found
+
+
+def input_ports(a: Alignment, r: Call, c: Call) -> list[Port]:
+    """Tensor inputs that correspond: by where they come from, by name, by position; sizes must agree."""
+    found: list[Port] = []
+    used: set[int] = set()
+    hint = (r.layer.layout, c.layer.layout)
+    ref_in = [i for i in range(len(r.inputs)) if is_tensor_input(r, i)]
+    cand_in = [j for j in range(len(c.received)) if is_tensor_input(c, j)]
+    for step in ("origin", "name", "position", "any"):
+        for j in cand_in:
+            if any(p.candidate == j for p in found):
+                continue
+            for i in ref_in:
+                if i in used or not _compatible(r.inputs[i], c.received[j]):
+                    continue
+                if step == "origin" and not _same_origin(a, r, i, c, j):
+                    continue
+                if step == "name" and (r.names[i] != c.names[j] or r.names[i].isdigit()):
+                    continue
+                if step == "position" and ref_in.index(i) != cand_in.index(j):
+                    continue
+                if step in {"position", "any"} and (r.names[i] == "mask") != (c.names[j] == "mask"):
+                    continue
+                view = a.layouts.find(r.inputs[i], c.received[j], hint)
+                if view is not None:
+                    used.add(i)
+                    found.append(Port(i, j, view))
+                    break
+    return sorted(found, key=lambda p: p.candidate)
+
+
+def _compatible(a: Array, b: Array) -> bool:
+    if a.size != b.size or (a.dtype == bool) != (b.dtype == bool):
+        return False
+    return next(views(a.shape, b.shape), None) is not None
+
+
+def _same_origin(a: Alignment, r: Call, i: int, c: Call, j: int) -> bool:
+    ro, co = a.root(a.reference, r.origins[i]), a.root(a.candidate, c.origins[j])
+    if ro[0] == "call" and co[0] == "call":
+        match = a.matches.get(co[1])
+        return match is not None and match.reference == ro[1]
+    return False
+
+
+def forced_view(a: Alignment, r: Call, c: Call, value: Array, like: Array) -> Array | None:
+    """The reference's value in the candidate's axis order even where sizes differ (a faulty shape)."""
+    names = (r.layer.layout, c.layer.layout)
+    if len(names[0]) == value.ndim == like.ndim and len(names[1]) == value.ndim and set(names[0]) == set(names[1]):
+        return value.transpose([names[0].index(ch) for ch in names[1]])
+    perm = a.layouts.ranks.get((value.ndim, like.ndim))
+    if perm is not None and value.ndim == like.ndim:
+        return value.transpose(perm)
+    return value if value.ndim == like.ndim else None
+
+
+def plan_for(a: Alignment, base: Trace, *, force_inputs: bool) -> tuple[Plan, dict[int, tuple[list[Port], list[Port]]]]:
+    """The plan that forces every match. ``base``: the candidate run whose shapes and values views are found on."""
+    plan = Plan()
+    ports: dict[int, tuple[list[Port], list[Port]]] = {}
+    for j, match in a.matches.items():
+        r, c = a.reference.calls[match.reference], base.calls[j]
+        outs = output_ports(a, r, c)
+        ins = input_ports(a, r, c) if force_inputs else []
+        ports[j] = (ins, outs)
+        values: list[Array | None] = [None] * len(c.computed)
+        for port in outs:
+            values[port.candidate] = port.view.to(r.outputs[port.reference]).astype(c.computed[port.candidate].dtype)
+        if not outs and r.outputs and c.computed and c.computed[0].dtype.kind == "f":
+            values[0] = forced_view(a, r, c, r.outputs[0], c.computed[0])
+        if any(v is not None for v in values):
+            plan.outputs[c.key] = values
+        given: list[Array | None] = [None] * len(c.received)
+        for port in ins:
+            if c.received[port.candidate].dtype.kind in "fc":
+                given[port.candidate] = port.view.to(r.inputs[port.reference])
+        if any(v is not None for v in given):
+            plan.inputs[c.key] = given
+    return plan, ports
+
+
+def run_forced(model: Inspectable, batch: object, a: Alignment, base: Trace, masks: list[Array], *, force_inputs: bool,
+               exact: bool = False) -> Forced:
+    """Run the candidate with every match forced, and measure."""
+    plan, ports = plan_for(a, base, force_inputs=force_inputs)
+    trace = model.run(batch, plan, exact=exact)  # type: ignore[arg-type]
+    keys = {c.key: c for c in trace.calls}
+    pairs: dict[int, Measured] = {}
+    for j, match in a.matches.items():
+        r, old = a.reference.calls[match.reference], base.calls[j]
+        c = keys.get(old.key)
+        if c is None:
+            continue
+        ins, outs = ports[j]
+        pairs[j] = _measure(a, r, c, match.how, ins, outs, masks, trace)
+    forced = Forced(trace, pairs)
+    return forced
+
+
+def _measure(a: Alignment, r: Call, c: Call, how: str, ins: list[Port], outs: list[Port], masks: list[Array], trace: Trace) -> Measured:
+    m = Measured(r, c, how, outs)
+    for port in ins:
+        value = r.inputs[port.reference]
+        if value.dtype.kind not in "fc":
+            continue
+        wanted, received = port.view.to(value), c.received[port.candidate]
+        d = _compare(wanted, received, masks)
+        m.arrived.append(Arrived(port, wanted, received, d, max(input_floor(a.reference, r, port.reference),
+                                                               input_floor(trace, c, port.candidate))))
+    if outs:
+        m.shadow, m.floor = 0.0, 0.0
+        worst = -1.0
+        for port in outs:
+            wanted, got = port.view.to(r.outputs[port.reference]), c.computed[port.candidate]
+            d = _compare(wanted, got, masks)
+            f = max(floors.of_call(r, port.reference) or 0.0, floors.of_call(c, port.candidate) or 0.0, floors.least(wanted))
+            if d / f > worst:
+                worst, m.shadow, m.floor = d / f, d, f
+            if d > floors.RATIO * f or difference(wanted, got) > floors.RATIO * f:
+                m.padded_only = d <= floors.RATIO * f
+    elif r.outputs and c.computed and c.computed[0].dtype.kind == "f" and r.outputs[0].dtype.kind == "f":
+        m.shadow, m.floor = float("inf"), floors.least(r.outputs[0])  # the shapes differ
+    return m
+
+
+def _compare(wanted: Array, got: Array, masks: list[Array]) -> float:
+    """Largest difference; positions that a mask leaves out do not count when the plain difference is large."""
+    d = difference(wanted, got)
+    if d <= 1e-6 * scale(wanted) or not masks:
+        return d
+    for mask in masks:
+        fitted = fit_mask(mask, wanted.shape)
+        if fitted is not None:
+            d = min(d, difference(wanted, got, fitted))
+    return d
+
+
+def fit_mask(mask: Array, shape: tuple[int, ...]) -> Array | None:
+    """A (batch, steps) mask spread over an array whose first two axes are those, in either order."""
+    if mask.ndim == len(shape) and mask.shape == shape:
+        return mask.astype(bool)
+    if mask.ndim != 2 or len(shape) < 2:
+        return None
+    tail = (1,) * (len(shape) - 2)
+    if shape[:2] == mask.shape:
+        return mask.astype(bool).reshape(*mask.shape, *tail)
+    if shape[:2] == mask.shape[::-1]:
+        return mask.T.astype(bool).reshape(*mask.shape[::-1], *tail)
+    return None
+
+
+def input_floor(trace: Trace, call: Call, i: int) -> float:
+    """The round-off of what arrives: zero from a layer (its own floor counts there), functional code has its own."""
+    kind, where, number = call.origins[i]
+    value = call.received[i]
+    least = floors.least(value)
+    if kind == "call" and trace.calls[where].layer.functional:
+        found = floors.of_call(trace.calls[where], number)
+        return max(least, found or 0.0)
+    return least
+
+
+def refresh_floors(forced: Forced, exact: Forced) -> None:
+    """Take the candidate's own float64 floors into account (the larger floor of the two sides counts)."""
+    for j, m in forced.pairs.items():
+        e = exact.pairs.get(j)
+        if e is not None:
+            forced.pairs[j] = e if e.shadow is not None else m
+
+
