@@ -15,7 +15,7 @@ from ambidex.core.trace import Trace
 from ambidex.errors import SpecError, UnsupportedError
 
 if TYPE_CHECKING:
-    from ambidex.core.model import Model
+    from ambidex.core.model import Inspectable
 
 #: framework package -> adapter module; a live object's framework is loaded already, so nothing else is asked
 ADAPTERS = {"torch": "ambidex.adapters.torch_", "keras": "ambidex.adapters.keras_"}
@@ -40,16 +40,16 @@ def _adapter_of(obj: Any) -> Any:
     return None
 
 
-def wrap(obj: Any, label: str = "") -> Model:
+def wrap(obj: Any, label: str = "") -> Inspectable:
     """A live object as a Model. ``label``: how the user named it, for the error."""
     module = _adapter_of(obj)
     if module is not None:
-        wrapped: Model = module.wrap(obj)
+        wrapped: Inspectable = module.wrap(obj)
         return wrapped
     raise _no_model(obj, label)
 
 
-def open_model(spec: Any) -> Model | Trace:
+def open_model(spec: Any) -> Inspectable | Trace:
     """A model from a live object, or from a spec: ``file.py:factory``, ``package.module:factory``, a ``.keras`` file
     or the folder of a recorded trace. What is a Model or a Trace already comes back as it is."""
     if isinstance(spec, Trace):
@@ -59,7 +59,7 @@ def open_model(spec: Any) -> Model | Trace:
 
         return specs.open_spec(str(spec))
     if not isinstance(spec, type) and all(hasattr(spec, name) for name in ("framework", "signature", "run", "close")):
-        model: Model = spec
+        model: Inspectable = spec
         return model
     return wrap(spec)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ambidex import adapters
 from ambidex.core import usercode
-from ambidex.core.model import Model
+from ambidex.core.model import Inspectable
 from ambidex.core.trace import Trace
 from ambidex.core.tracefile import is_trace, load_trace
 from ambidex.errors import SpecError, UnsupportedError
@@ -36,7 +36,7 @@ _OTHER_FILES = {
 }
 
 
-def open_spec(spec: str) -> Model | Trace:
+def open_spec(spec: str) -> Inspectable | Trace:
     """See :func:`ambidex.adapters.open_model`."""
     if not spec.strip():
         raise SpecError("the model spec is empty", todo=_FORMS)
@@ -97,7 +97,7 @@ def _source_file(where: str) -> Path | None:
 
 
 # ---------------------------------------------------------------------------------------------------- code
-def _open_code(spec: str, where: str, name: str) -> Model:
+def _open_code(spec: str, where: str, name: str) -> Inspectable | Trace:
     is_file = where.endswith(".py")
     if not is_file and (Path(where).exists() or "/" in where or "\\" in where):
         usercode.existing_file(where)
@@ -120,6 +120,8 @@ def _open_code(spec: str, where: str, name: str) -> Model:
         if not callable(target):
             raise adapters._no_model(target, spec)
         made = usercode.call(target, spec, folder)
+    if isinstance(made, str | Path) and Path(made).exists() and Path(made).suffix != ".py":
+        return open_spec(str(made))  # a factory may fetch a file and say where it is
     return adapters.wrap(made, spec)
 
 
@@ -187,7 +189,7 @@ def _open_folder(spec: str, path: Path) -> Trace:
     raise SpecError(f"'{spec}' is a folder and no recorded trace", "it has no trace.json", there)
 
 
-def _open_keras(file: Path) -> Model:
+def _open_keras(file: Path) -> Inspectable:
     """A ``.keras`` file, in Keras' safe mode: what would run code from the file is refused."""
     if importlib.util.find_spec("keras") is None:
         raise SpecError(f"cannot open '{file.name}'", "Keras is not installed", "pip install 'ambidex[tensorflow]'")

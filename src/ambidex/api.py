@@ -1,0 +1,174 @@
+"""The verbs as Python functions; the command line is a thin layer over them."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from ambidex.core.report import Report
+from ambidex.core.trace import Trace
+from ambidex.errors import AmbidexError, InputError, RunError, UnsupportedError
+
+Weights = Literal["carry", "keep"]
+Mode = Literal["eval", "train"]
+Progress = Callable[[str, float], None]
+
+
+def compare(
+    reference: Any,
+    candidate: Any,
+    *,
+    inputs: Any = None,
+    signature: Any = None,
+    weights: Weights = "carry",
+    map: str | Path | Mapping[str, str] | None = None,
+    mode: Mode = "eval",
+    progress: Progress | None = None,
+    trust: bool = False,
+) -> Report:
+    """Compare two implementations of one model.
+
+    ``reference`` and ``candidate``: a live torch module or Keras model, a spec (``"file.py:factory"``,
+    ``"package.module:factory"``, a recorded trace's folder) or a :class:`Trace`. ``inputs``: arrays (one, several, or
+    by name), ``{"reference": ..., "candidate": ..., "masks": ...}``, or a spec (``"FILE.npz"``,
+    ``"file.py:function"``). ``signature``: without inputs, what to make some up from: ``"int64[None,None]<30522"``,
+    or a list of (dtype, shape). ``weights="keep"``: the candidate's own weights are the subject. ``map``: reference
+    path to candidate path, a dictionary or a TOML file. ``trust``: read pickled arrays from an input file.
+    """
+    _one_of("weights", weights, ("carry", "keep"))
+    _one_of("mode", mode, ("eval", "train"))
+    from ambidex.adapters import open_model, specs
+    from ambidex.engine import compare as engine
+    from ambidex.engine import defaults
+    from ambidex.engine.environment import collect
+    from ambidex.engine.usermap import load_map
+
+    user_map = load_map(map)
+    with readable_memory_errors():
+        specs.import_order([reference, candidate, inputs])
+        given = make_inputs(inputs, signature, trust=trust)
+        opened = [open_model(reference)]
+        try:
+            opened.append(open_model(candidate))
+            if isinstance(opened[1], Trace):
+                raise UnsupportedError(
+                    f"the candidate '{label(candidate)}' is a recorded trace",
+                    "a fault is proven by running the candidate again",
+                    "Name the recorded side first, as the reference",
+                )
+            report = engine.compare_models(
+                opened[0],
+                opened[1],
+                inputs=defaults.complete(given, opened[0], opened[1]),
+                weights=weights,
+                user_map=user_map,
+                mode=mode,
+                progress=progress,
+            )
+        finally:
+            for model in opened:
+                if not isinstance(model, Trace):
+                    model.close()
+    report.reference = report.reference or label(reference)
+    report.candidate = report.candidate or label(candidate)
+    report.environment = {"process": collect(devices=False).as_dict()} | report.environment
+    return report
+
+
+def record(
+    model: Any,
+    inputs: Any = None,
+    *,
+    signature: Any = None,
+    side: Literal["reference", "candidate"] = "reference",
+    trust: bool = False,
+) -> Trace:
+    """Run a model once and keep every layer's inputs and outputs; ``ambidex.core.tracefile.save_trace`` writes it.
+
+    ``side``: whose batch to take when ``inputs`` has one for each.
+    """
+    _one_of("side", side, ("reference", "candidate"))
+    from ambidex.adapters import open_model, specs
+    from ambidex.engine import compare as engine
+    from ambidex.engine import defaults
+
+    with readable_memory_errors():
+        specs.import_order([model, inputs])
+        given = make_inputs(inputs, signature, trust=trust)
+        opened = open_model(model)
+        if isinstance(opened, Trace):
+            raise InputError(f"'{label(model)}' is recorded already", todo="Name the model itself")
+        try:
+            return engine.record_trace(opened, defaults.batch_for(given, opened, side))
+        finally:
+            opened.close()
+
+
+def make_inputs(inputs: Any, signature: Any, *, trust: bool = False) -> Any:
+    """What the user gave as :class:`ambidex.engine.inputs.Inputs`, a signature as a list of TensorSpec; else None."""
+    from ambidex.engine import inputs as given
+
+    if inputs is not None and signature is not None:
+        raise InputError("both inputs and a signature are given", todo="Leave one out")
+    if isinstance(inputs, str | Path):
+        return given.load_inputs(str(inputs), trust=trust)
+    if inputs is not None:
+        return given.as_inputs(inputs)
+    return None if signature is None else given.as_signature(signature)
+
+
+def check() -> Any:
+    """The environment: versions, switches, devices, and combinations that are known to go wrong."""
+    from ambidex.engine.environment import collect
+
+    return collect()
+
+
+def explain(code: str) -> str:
+    """The page of a rule, as text."""
+    from ambidex.rules import find
+
+    rule = find(code)
+    return f"{rule.code}: {rule.title}\n\n{inspect.cleandoc(rule.__doc__ or '')}\n"
+
+
+def label(model: Any) -> str:
+    """How a report calls a model that was handed in."""
+    if isinstance(model, str | Path):
+        return str(model)
+    if isinstance(model, Trace):
+        return f"recorded {model.framework} trace"
+    return type(getattr(model, "module", None) or getattr(model, "model", None) or model).__name__
+
+
+def _one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise InputError(f"{name}={value!r:.60} is unknown", todo=f"Say {' or '.join(known)}")
+
+
+_NO_MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "cannot allocate memory", "oom when")
+
+
+@contextlib.contextmanager
+def readable_memory_errors() -> Iterator[None]:
+    """Every framework has its own way to say that memory is used up; all become one RunError."""
+    try:
+        yield
+    except AmbidexError:
+        raise
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        todo = "Give fewer or shorter inputs (--inputs, --signature), or record each side alone with `ambidex record`"
+        why = " ".join(str(error).split())[:160]
+        raise RunError("the memory of this machine is used up", why, todo) from error
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    names = {cls.__name__ for cls in type(error).__mro__}
+    if names & {"MemoryError", "OutOfMemoryError", "ResourceExhaustedError"}:
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _NO_MEMORY)

@@ -1,0 +1,69 @@
+"""``ambidex compare REF CAND``."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Optional
+
+import typer
+
+from ambidex.cli import options
+
+
+class Weights(StrEnum):
+    carry = "carry"
+    keep = "keep"
+
+
+class Mode(StrEnum):
+    eval = "eval"
+    train = "train"
+
+
+def compare(
+    reference: Annotated[
+        str,
+        typer.Argument(
+            metavar="REF",
+            help="The side that is right: file.py:factory, package.module:factory, a .keras file or a recorded folder.",
+        ),
+    ],
+    candidate: Annotated[str, typer.Argument(metavar="CAND", help="The side to be checked, named the same way.")],
+    inputs: options.Inputs = None,
+    signature: options.Signature = None,
+    weights: Annotated[
+        Weights,
+        typer.Option("--weights", help="carry: copy the reference's weights over. keep: judge the candidate's."),
+    ] = Weights.carry,
+    map: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--map", metavar="FILE.toml", help='Lines "reference.path" = "candidate.path".'),
+    ] = None,
+    mode: Annotated[Mode, typer.Option("--mode", help="How the models run.")] = Mode.eval,
+    json: options.Json = None,
+    html: options.Html = None,
+    trust: options.Trust = False,
+    debug: options.Debug = False,
+) -> int:
+    """Find every layer in which CAND differs from REF, name the cause, prove the fix."""
+    from ambidex import api
+    from ambidex.cli import words
+    from ambidex.cli.progress import StepProgress
+
+    words.check_writable(json, html)
+    with words.foreign_code(debug), StepProgress() as progress:
+        result = api.compare(
+            reference,
+            candidate,
+            inputs=inputs,
+            signature=signature,
+            weights=weights.value,
+            map=map,
+            mode=mode.value,
+            progress=progress,
+            trust=trust,
+        )
+    from ambidex.cli.show import show
+
+    show(result, json_path=json, html_path=html)
+    return result.exit_code
