@@ -126,9 +126,9 @@ def travel_chart(report: Report) -> Chart:
 def _threshold(report: Report) -> tuple[float | None, str]:
     """The line between clean and faulty: as the report says, else the lowest ratio that was judged faulty."""
     if report.threshold is not None and math.isfinite(report.threshold) and report.threshold > 0:
-        return report.threshold, f"faulty above {view.times(report.threshold)}"
+        return report.threshold, f"faulty above {view.number(report.threshold)}×"
     faulty = [row.ratio for row in report.layers if row.status == "faulty" and row.ratio and math.isfinite(row.ratio)]
-    return (min(faulty), f"faulty from {view.times(min(faulty))}") if faulty else (None, "")
+    return (min(faulty), f"faulty from {view.number(min(faulty))}×") if faulty else (None, "")
 
 
 def _labels(report: Report, rows: list[tuple[int, float, LayerRow]]) -> dict[int, str]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from ambidex.core.files import write_text
 from ambidex.core.report import Finding, Report
@@ -46,6 +47,7 @@ def page(report: Report) -> str:
             groups=groups,
             trees=both,
             view=view,
+            times=_times,
             style=Markup(style),  # noqa: S704  our own file
             script=Markup(script),  # noqa: S704  our own file
             script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -55,14 +57,14 @@ def page(report: Report) -> str:
             beam=chart.beam,
             row_of=_row_finder(both),
             environment=_flat(report.environment),
-            lonely_first=sorted(report.weights, key=lambda w: bool(w.reference and w.candidate)),
+            lonely_first=sorted(report.weights, key=lambda w: w.reference is not None and w.candidate is not None),
         )
     )
 
 
 @cache
 def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
         finalize=_harmless,
@@ -70,6 +72,18 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["breakable"] = _breakable
+    return environment
+
+
+def _breakable(path: str) -> Markup:
+    """A path that wraps at its separators rather than inside a word."""
+    # the entities that escape() makes hold none of these separators
+    return Markup(re.sub(r"([/.:_,}]+)(?=.)", r"\1<wbr>", str(escape(view.clean(path)))))  # noqa: S704
+
+
+def _times(value: float | None) -> str:
+    return view.times(value).replace("x", "×")
 
 
 def _harmless(value: Any) -> Any:
@@ -97,7 +111,7 @@ def _data(both: Trees) -> Markup:
             "chained": view.number(row.chained),
             "shadow": view.number(row.shadow),
             "floor": view.number(row.floor),
-            "ratio": view.times(row.ratio),
+            "ratio": _times(row.ratio),
         }
         for number, row in enumerate(both.rows)
     ]

@@ -351,8 +351,8 @@ def next_steps(report: Report) -> list[str]:
 
 def without_partner(report: Report) -> tuple[list[str], list[str]]:
     """Parameters found in the reference only, and in the candidate only."""
-    only_reference = [w.reference for w in report.weights if w.reference and not w.candidate]
-    only_candidate = [w.candidate for w in report.weights if w.candidate and not w.reference]
+    only_reference = [w.reference for w in report.weights if w.reference is not None and w.candidate is None]
+    only_candidate = [w.candidate for w in report.weights if w.candidate is not None and w.reference is None]
     return only_reference, only_candidate
 
 

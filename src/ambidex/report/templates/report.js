@@ -98,7 +98,7 @@ function layout() {
 
 function draw() {
   const svg = $("wires"), box = svg.getBoundingClientRect(), width = box.width, wires = new Map();
-  for (const node of nodes.values()) if (node.shown) { const r = node.el.getBoundingClientRect(); node.y = r.top + r.height / 2 - box.top; }
+  for (const node of nodes.values()) if (node.shown) { const r = node.el.getBoundingClientRect(); node.y = r.top + r.height / 2 - box.top; const g = node.el.lastElementChild.getBoundingClientRect(); node.x = (node.el.id[0] === "r" ? g.right + 3 : g.left - 3) - box.left; }
   for (const i of kept) {
     const row = rows[i], a = row.rn && face(nodes.get(row.rn)), b = row.cn && face(nodes.get(row.cn));
     const key = (a ? a.el.id : "") + ">" + (b ? b.el.id : "");
@@ -112,11 +112,14 @@ function draw() {
   const w = Math.round(width), h = w / 2;
   for (const wire of sorted) {
     const { a, b } = wire, cls = "w w-" + wire.status;
-    if (a && b) make(`M0 ${a.y.toFixed(1)}C${h} ${a.y.toFixed(1)} ${h} ${b.y.toFixed(1)} ${w} ${b.y.toFixed(1)}`, cls, wire);
+    if (a && b) {
+      const y1 = a.y.toFixed(1), y2 = b.y.toFixed(1);
+      make(`M${a.x.toFixed(1)} ${y1}H0C${h} ${y1} ${h} ${y2} ${w} ${y2}H${b.x.toFixed(1)}`, cls, wire);
+    }
     else {
-      const node = a || b, from = a ? 0 : w, to = a ? w * .3 : w * .7;
+      const node = a || b, from = node.x.toFixed(1), to = (a ? node.x + Math.max(20, w * .25) : node.x - Math.max(20, w * .25)).toFixed(1);
       make(`M${from} ${node.y.toFixed(1)}H${to}`, cls, wire);
-      make(`M${to - 4} ${node.y - 4}l8 8m0-8l-8 8`, "w-cap", wire);
+      make(`M${to - 4} ${(node.y - 4).toFixed(1)}l8 8m0-8l-8 8`, "w-cap", wire);
     }
   }
   svg.replaceChildren(...drawn);
