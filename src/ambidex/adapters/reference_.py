@@ -20,6 +20,7 @@ from onnx.reference import ReferenceEvaluator
 from ambidex.adapters import reference_conv, reference_norm, reference_resize, reference_shape
 from ambidex.adapters.reference_norm import attention
 from ambidex.adapters.reference_rnn import rnn
+from ambidex.core.ops import spec
 from ambidex.core.types import Array
 from ambidex.errors import AmbidexError, InputError, UnsupportedError
 
@@ -37,6 +38,8 @@ _CHANNELS = {
     "ChannelShuffle",
 }
 _OWN = {**reference_conv.OPS, **reference_norm.OPS, **reference_shape.OPS, "Resize": reference_resize.resize}
+#: layers that cannot do without weights: called with none, the further inputs are the weights
+_WEIGHTED = ("Gemm", "Conv", "ConvTranspose", "PRelu", "LSTM", "GRU", "RNN")
 _RNN = ("LSTM", "GRU", "RNN")
 #: elementwise ONNX operators that need no attribute: evaluated by ONNX itself
 _ONNX = frozenset(
@@ -63,6 +66,10 @@ def evaluate(
         raise UnsupportedError(f"operator {op or '(unnamed)'!r} has no float64 reference")
     w = {role: _double(value) for role, value in weights.items()}
     xs = [_double(x) for x in inputs]
+    roles = attrs.get("inputs") or ([] if w or op not in _WEIGHTED else spec(op).roles)
+    if roles:  # a functional layer: its weights are further inputs
+        w |= dict(zip(roles, xs[1:], strict=False))
+        xs = [xs[0], *xs[1 + len(roles) :]]
     try:
         with np.errstate(all="ignore"):
             if op in _RNN:
@@ -70,13 +77,14 @@ def evaluate(
             if op == "Attention":
                 return attention(attrs, w, xs, layout)
             if op in _ONNX:
-                return onnx_outputs(op, reference_shape.operands(attrs, xs))
+                sides = reference_shape.operands(attrs, xs)  # of one type: ONNX refuses to mix
+                return onnx_outputs(op, [np.asarray(v, np.result_type(*sides)) for v in sides])
             if op in _CHANNELS and _channels_last(layout):
                 return _moved(op, attrs, w, xs)
             return [np.asarray(y) for y in _OWN[op](attrs, w, xs)]
     except AmbidexError:
         raise
-    except (ValueError, IndexError, KeyError, TypeError, AssertionError, ZeroDivisionError) as e:
+    except (ValueError, IndexError, KeyError, TypeError, AssertionError, ArithmeticError, RuntimeError) as e:
         shapes = ", ".join(str(x.shape) for x in xs)
         raise InputError(
             f"the reference of {op} cannot take inputs of shape {shapes}", f"{type(e).__name__}: {e}"

@@ -52,10 +52,9 @@ def _positions(kernel: Sequence[int], out: Sequence[int], strides: Sequence[int]
 
 
 def conv(attrs: Attrs, w: Mapping[str, Array], xs: Sequence[Array]) -> list[Array]:
-    """ONNX Conv; weights may also come as second and third input (functional convolutions)."""
+    """ONNX Conv, with other ways to fill the border (``pad_mode``)."""
     x = xs[0]
-    weight = w["W"] if "W" in w else xs[1]
-    bias = w.get("B", xs[2] if "W" not in w and len(xs) > 2 else None)
+    weight, bias = w["W"], w.get("B")
     kernel = weight.shape[2:]
     n = len(kernel)
     single = x.ndim == n + 1
@@ -85,8 +84,7 @@ def conv(attrs: Attrs, w: Mapping[str, Array], xs: Sequence[Array]) -> list[Arra
 def conv_transpose(attrs: Attrs, w: Mapping[str, Array], xs: Sequence[Array]) -> list[Array]:
     """ONNX ConvTranspose. SAME crops as TensorFlow does: output n * stride, from (k - s) // 2 of the full result."""
     x = xs[0]
-    weight = w["W"] if "W" in w else xs[1]
-    bias = w.get("B", xs[2] if "W" not in w and len(xs) > 2 else None)
+    weight, bias = w["W"], w.get("B")
     kernel = weight.shape[2:]
     n = len(kernel)
     single = x.ndim == n + 1

@@ -74,6 +74,12 @@ def _trailing(attrs: Attrs, x: Array) -> tuple[int, ...]:
     return tuple(range(axis if axis < 0 else axis - x.ndim, 0))
 
 
+def keras_rms_scaling(attrs: Attrs, w: Mapping[str, Array], xs: Sequence[Array]) -> list[Array]:
+    """Keras' LayerNormalization(rms_scaling=True): divided by the deviation, but the mean stays in."""
+    x = xs[0]
+    return [_affine(x / np.sqrt(x.var(_trailing(attrs, x), keepdims=True) + float(attrs.get("epsilon", 1e-5))), w)]
+
+
 def group_norm(attrs: Attrs, w: Mapping[str, Array], xs: Sequence[Array]) -> list[Array]:
     x = xs[0]
     grouped = x.reshape(x.shape[0], int(attrs["num_groups"]), -1)
@@ -205,7 +211,7 @@ def _activation(fn: Callable[[Array, Attrs], Array]) -> Handler:
 
 def prelu(attrs: Attrs, w: Mapping[str, Array], xs: Sequence[Array]) -> list[Array]:
     """A slope of one axis belongs to the channels; one of more axes broadcasts from the right (Keras)."""
-    x, slope = xs[0], w["slope"] if "slope" in w else xs[1]
+    x, slope = xs[0], w["slope"]
     if slope.ndim == 1 and slope.size > 1 and x.ndim > 1:
         slope = slope.reshape(_channels(x))
     return [np.where(x >= 0, x, slope * x)]
@@ -216,8 +222,8 @@ def attention(attrs: Attrs, w: Mapping[str, Array], xs: Sequence[Array], layout:
     """softmax(scale * q k^T + mask) v over heads.
 
     ``layout`` BHTD (also the default of rank 4), BTHD, or BTE with ``num_heads``; rank 3 without heads is one head.
-    A boolean mask says True = may be seen, any other is added. A rank-3 mask is (B, T, S), in BHTD it broadcasts as it
-    stands. ``softmax_axis`` is an axis of the scores (B, H, T, S).
+    A boolean mask says True = may be seen, any other is added. A rank-3 mask is (B, T, S), but broadcasts as
+    it stands in BHTD (and in "" unless only the batch fits). ``softmax_axis`` is an axis of the scores (B, H, T, S).
     """
     q, k, v = xs[:3]
     heads = attrs.get("num_heads")
@@ -237,7 +243,8 @@ def attention(attrs: Attrs, w: Mapping[str, Array], xs: Sequence[Array], layout:
     if attrs.get("is_causal"):
         seen = np.tril(seen)
     for mask in xs[3:]:
-        if mask.ndim == 3 and layout != "BHTD":
+        per_batch = layout != "BHTD" and (flat or layout == "BTHD" or mask.shape[0] == q.shape[0] != q.shape[1])
+        if mask.ndim == 3 and per_batch:
             mask = mask[:, None]
         if mask.dtype == bool:
             seen = seen & mask
@@ -261,6 +268,7 @@ def attention(attrs: Attrs, w: Mapping[str, Array], xs: Sequence[Array], layout:
 OPS: dict[str, Handler] = {
     "BatchNormalization": batch_norm,
     "LayerNormalization": layer_norm,
+    "LayerNormalizationRmsScaling": keras_rms_scaling,
     "RMSNormalization": rms_norm,
     "GroupNormalization": group_norm,
     "InstanceNormalization": instance_norm,

@@ -108,7 +108,8 @@ def _matrix(attrs: Attrs, n: int, m: int, scale: float) -> Array:
 
 
 def resize(attrs: Attrs, w: Mapping[str, Array], xs: Sequence[Array]) -> list[Array]:
-    """Over the spatial axes of (N, C, *spatial). ``sizes`` or ``scales``: a number an axis; scales are used as given."""
+    """Over the spatial axes of (N, C, *spatial). ``sizes`` or ``scales``: a number an axis; scales are used as
+    given, not recomputed from the rounded output size (unless ``recompute``)."""
     y = xs[0]
     n = y.ndim - 2
     sizes, scales = attrs.get("sizes"), attrs.get("scales")
@@ -119,6 +120,6 @@ def resize(attrs: Attrs, w: Mapping[str, Array], xs: Sequence[Array]) -> list[Ar
     for i in range(n):
         size = y.shape[2 + i]
         out = int(sizes[i]) if sizes is not None else math.floor(size * scales[i])  # type: ignore[index]
-        scale = float(scales[i]) if scales is not None else out / size
+        scale = float(scales[i]) if scales is not None and not attrs.get("recompute") else out / size
         y = np.moveaxis(np.tensordot(_matrix(attrs, size, out, scale), y, axes=(1, 2 + i)), 0, 2 + i)
     return [y]

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import special
 
 from ambidex.core.types import Array
-from ambidex.errors import InputError
+from ambidex.errors import InputError, UnsupportedError
 
 Attrs = Mapping[str, Any]
 Weights = Mapping[str, Array]
@@ -19,9 +19,8 @@ Handler = Callable[[Attrs, Weights, Inputs], list[Array]]
 
 
 def gemm(attrs: Attrs, w: Weights, xs: Inputs) -> list[Array]:
-    """y = x W^T + B over the last axis; weights may come as further inputs. W of more input axes contracts them all."""
-    x, weight = xs[0], w["W"] if "W" in w else xs[1]
-    bias = w.get("B", xs[2] if "W" not in w and len(xs) > 2 else None)
+    """y = x W^T + B over the last axis; a W of more input axes contracts them all."""
+    x, weight, bias = xs[0], w["W"], w.get("B")
     if x.shape[-1] != weight.shape[1]:
         for take in range(2, x.ndim):  # EinsumDense over several trailing axes
             if math.prod(x.shape[-take:]) == weight.shape[1]:
@@ -74,7 +73,7 @@ def embedding_bag(attrs: Attrs, w: Weights, xs: Inputs) -> list[Array]:
         if len(found) == 0:
             rows.append(np.zeros(table.shape[1]))
         else:
-            reduce: Callable[..., Any] = {"sum": np.sum, "mean": np.mean, "max": np.max}[mode]
+            reduce: Any = {"sum": np.sum, "mean": np.mean, "max": np.max}[mode]
             rows.append(reduce(found, axis=0))
     return [np.stack(rows)]
 
@@ -97,21 +96,18 @@ def _unflatten(x: Array, a: Attrs) -> Array:
 
 
 def _slice(x: Array, a: Attrs) -> Array:
-    index: list[Any] = [slice(None)] * x.ndim
-    axes = a.get("axes") or []
-    steps = a.get("steps") or [1] * len(axes)
-    for axis, start, end, step in zip(axes, a["starts"], a["ends"], steps, strict=True):
-        index[axis] = start if axis in (a.get("squeeze") or []) else slice(start, end, step)
-    return np.asarray(x[tuple(index)])
+    """``index`` as the adapters write a subscript: integers, [start, stop, step], "..." and "newaxis"."""
+    if a.get("index") is None or "tensor" in a["index"]:
+        raise UnsupportedError("a subscript with tensors in it has no reference")
+    words = {"...": Ellipsis, "newaxis": None}
+    key = tuple(words[k] if isinstance(k, str) else slice(*k) if isinstance(k, Sequence) else k for k in a["index"])
+    return np.asarray(x[key])
 
 
 def _split(attrs: Attrs, w: Weights, xs: Inputs) -> list[Array]:
     x, axis = xs[0], int(attrs.get("axis", 0))
-    parts = attrs.get("split")
-    if parts is None:
-        size = -(-x.shape[axis] // int(attrs["num_outputs"]))
-        parts = [size] * (x.shape[axis] // size) + ([x.shape[axis] % size] if x.shape[axis] % size else [])
-    return np.split(x, np.cumsum(parts)[:-1], axis=axis)
+    cuts = attrs.get("indices")
+    return np.split(x, int(attrs["num_outputs"]) if cuts is None else list(cuts), axis=axis)
 
 
 def _blocks(x: Array, a: Attrs, to_space: bool) -> Array:
@@ -166,7 +162,7 @@ def _one(fn: Callable[[Array, Attrs], Any]) -> Handler:
 
 
 def operands(attrs: Attrs, xs: Inputs) -> list[Any]:
-    """The two sides of a binary operator. A Python number in the code stands in ``other`` (``swapped``: on the left)."""
+    """The two sides of a binary operator. A number in the code stands in ``other`` (``swapped``: on the left)."""
     if len(xs) == 1 and "other" in attrs:
         pair = [xs[0], np.asarray(attrs["other"])]
         return pair[::-1] if attrs.get("swapped") else pair
@@ -186,6 +182,15 @@ def _many(fn: Callable[[Any, Any], Any]) -> Handler:
         return [np.asarray(total)]
 
     return run
+
+
+def _matmul(attrs: Attrs, w: Weights, xs: Inputs) -> list[Array]:
+    left, right = operands(attrs, xs)
+    if attrs.get("transpose_a") or attrs.get("adj_x"):
+        left = left.swapaxes(-1, -2)
+    if attrs.get("transpose_b") or attrs.get("adj_y"):
+        right = right.swapaxes(-1, -2)
+    return [np.matmul(left, right)]
 
 
 def _where(attrs: Attrs, w: Weights, xs: Inputs) -> list[Array]:
@@ -268,7 +273,15 @@ OPS: dict[str, Handler] = {
     "Max": _many(np.maximum),
     "Min": _many(np.minimum),
     "Mod": lambda a, w, xs: [np.asarray((np.fmod if a.get("fmod") else np.mod)(*operands(a, xs)))],
-    "MatMul": lambda a, w, xs: [np.matmul(*operands(a, xs))],
+    "MatMul": _matmul,
+    "DivNoNan": _many(lambda x, y: np.where(y == 0, 0.0, x / np.where(y == 0, 1, y))),
+    "SquaredDifference": _many(lambda x, y: np.square(x - y)),
+    "NotEqual": _many(lambda x, y: x != y),
+    "Erfc": _one(lambda x, a: special.erfc(x)),
+    "SwapAxes": _one(lambda x, a: np.swapaxes(x, *a["axes"])),
+    "MoveAxis": _one(lambda x, a: np.moveaxis(x, a["source"], a["destination"])),
+    "Unstack": lambda a, w, xs: [np.take(xs[0], i, axis=int(a.get("axis", 0)))
+                                 for i in range(xs[0].shape[int(a.get("axis", 0))])],
     "Where": _where,
     "MaskedFill": _masked_fill,
     "Rsqrt": _one(lambda x, a: 1 / np.sqrt(x)),

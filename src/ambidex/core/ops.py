@@ -18,8 +18,9 @@ from ambidex.errors import UnsupportedError
 class OpSpec:
     """One canonical operator.
 
-    ``attrs`` maps attribute to default. ``training_only`` attributes change nothing in inference; ``ignored`` ones
-    describe the layer but are no setting of it (its kernel size stands in its weight already).
+    ``attrs`` maps attribute to default. ``training_only`` attributes change nothing in inference, ``masking_only``
+    ones nothing without a mask; ``ignored`` ones describe the layer but are no setting of it (its kernel size stands
+    in its weight already).
     """
 
     name: str
@@ -27,105 +28,53 @@ class OpSpec:
     roles: tuple[str, ...] = ()
     attrs: Mapping[str, Any] = field(default_factory=dict)
     training_only: frozenset[str] = frozenset()
+    masking_only: frozenset[str] = frozenset()
     ignored: frozenset[str] = frozenset()
 
 
 _TABLE: dict[str, OpSpec] = {}
 
 
-def _add(names: str, family: str, roles: str = "", *, training: str = "", ignored: str = "", **attrs: Any) -> None:
+def _add(
+    names: str, family: str, roles: str = "", *, training: str = "", masking: str = "", ignored: str = "", **attrs: Any
+) -> None:
+    sets = [frozenset(text.split()) for text in (training, masking, ignored)]
     for name in names.split():
-        _TABLE[name] = OpSpec(
-            name, family, tuple(roles.split()), attrs, frozenset(training.split()), frozenset(ignored.split())
-        )
+        _TABLE[name] = OpSpec(name, family, tuple(roles.split()), attrs, *sets)
 
 
-_add("Einsum", "linear", "W B", equation=None)
+# fmt: off
 _add("Gemm", "linear", "W B")
-_add(
-    "Conv",
-    "conv",
-    "W B",
-    strides=1,
-    dilations=1,
-    group=1,
-    pads=0,
-    auto_pad="NOTSET",
-    pad_mode="constant",
-    kernel_shape=None,
-    ignored="kernel_shape",
-)
-_add(
-    "ConvTranspose",
-    "conv",
-    "W B",
-    strides=1,
-    dilations=1,
-    group=1,
-    pads=0,
-    output_padding=0,
-    auto_pad="NOTSET",
-    output_shape=None,
-    kernel_shape=None,
-    ignored="kernel_shape",
-)
-_add(
-    "BatchNormalization",
-    "norm",
-    "scale B mean var",
-    epsilon=1e-5,
-    momentum=0.9,
-    unbiased=False,
-    training_mode=False,
-    training="momentum unbiased",
-)
+_add("Einsum", "linear", "W B", equation=None)
+_add("MatMul", "linear", transpose_a=False, transpose_b=False, adj_x=False, adj_y=False)
+_add("Conv", "conv", "W B", strides=1, dilations=1, group=1, pads=0, auto_pad="NOTSET", pad_mode="constant",
+     kernel_shape=None, ignored="kernel_shape")
+_add("ConvTranspose", "conv", "W B", strides=1, dilations=1, group=1, pads=0, output_padding=0, auto_pad="NOTSET",
+     output_shape=None, kernel_shape=None, ignored="kernel_shape")
+_add("BatchNormalization", "norm", "scale B mean var", epsilon=1e-5, momentum=0.9, unbiased=False, training_mode=False,
+     training="momentum unbiased")
 _add("LayerNormalization", "norm", "scale B", axis=-1, epsilon=1e-5, correction=0, epsilon_outside=False)
+_add("LayerNormalizationRmsScaling", "norm", "scale", axis=-1, epsilon=1e-5)
 _add("RMSNormalization", "norm", "scale", axis=-1, epsilon=1e-5, epsilon_outside=False)
 _add("GroupNormalization", "norm", "scale B", num_groups=None, epsilon=1e-5)
 _add("InstanceNormalization", "norm", "scale B mean var", epsilon=1e-5, momentum=0.9, training="momentum")
 _add("LRN", "norm", size=5, alpha=1e-4, beta=0.75, bias=1.0, before=None)
 _add("LpNormalization", "norm", axis=-1, p=2, epsilon=0.0)
-_add(
-    "Gather",
-    "embedding",
-    "W",
-    axis=0,
-    padding_idx=None,
-    mask_zero=False,
-    max_norm=None,
-    norm_type=2.0,
-    training="padding_idx",
-)
-_add(
-    "EmbeddingBag",
-    "embedding",
-    "W",
-    mode="mean",
-    padding_idx=None,
-    max_norm=None,
-    norm_type=2.0,
-    include_last_offset=False,
-)
+_add("Gather", "embedding", "W", axis=0, padding_idx=None, mask_zero=False, max_norm=None, norm_type=2.0,
+     training="padding_idx", masking="mask_zero")
+_add("EmbeddingBag", "embedding", "W", mode="mean", padding_idx=None, max_norm=None, norm_type=2.0,
+     include_last_offset=False)
 
 _RNN: dict[str, Any] = {
-    "hidden_size": None,
-    "direction": "forward",
-    "activations": None,
-    "return_sequences": True,
-    "merge": "concat",
-    "zero_output_for_mask": False,
-    "cell": False,
+    "training": "dropout recurrent_dropout", "masking": "zero_output_for_mask", "hidden_size": None,
+    "direction": "forward", "activations": None, "return_sequences": True, "merge": "concat",
+    "zero_output_for_mask": False, "cell": False, "keep_reversed": False, "dropout": 0.0, "recurrent_dropout": 0.0,
 }
 _add("LSTM RNN", "rnn", "W R B", **_RNN)
 _add("GRU", "rnn", "W R B", linear_before_reset=0, **_RNN)
 
-_add("PRelu", "activation", "slope")
-_add(
-    "Erf Exp Log Abs Sign Neg Floor Ceil Round Sin Cos Tan Sqrt Rsqrt Reciprocal Square Log1p Expm1 "
-    "Sinh Cosh Asin Acos Atan Asinh Acosh Atanh Not IsNaN IsInf",
-    "arithmetic",
-)
 _add("Relu Sigmoid Tanh Softsign HardSwish Mish LogSigmoid TanhShrink Identity", "activation")
+_add("PRelu", "activation", "slope")
 _add("Swish", "activation", alpha=1.0)
 _add("Selu", "activation", alpha=1.6732632423543772848170429916717, gamma=1.0507009873554804934193349852946)
 _add("Gelu", "activation", approximate="none")
@@ -137,104 +86,65 @@ _add("Clip", "activation", min=None, max=None)
 _add("Threshold", "activation", threshold=0.0, value=0.0)
 _add("HardShrink SoftShrink", "activation", lambd=0.5)
 _add("RRelu", "activation", lower=1 / 8, upper=1 / 3)
-_add("Glu", "activation", axis=-1)
-_add("Softmax LogSoftmax Softmin", "activation", axis=-1)
+_add("Glu Softmax LogSoftmax Softmin", "activation", axis=-1)
 
-_add("MaxPool", "pool", kernel_shape=None, strides=1, pads=0, dilations=1, ceil_mode=False, auto_pad="NOTSET")
-_add(
-    "AveragePool",
-    "pool",
-    kernel_shape=None,
-    strides=1,
-    pads=0,
-    dilations=1,
-    ceil_mode=False,
-    auto_pad="NOTSET",
-    count_include_pad=False,
-    divisor_override=None,
-)
-_add(
-    "LpPool",
-    "pool",
-    kernel_shape=None,
-    strides=1,
-    pads=0,
-    dilations=1,
-    ceil_mode=False,
-    auto_pad="NOTSET",
-    p=2.0,
-    signed=False,
-)
+_WINDOW: dict[str, Any] = {"kernel_shape": None, "strides": 1, "pads": 0, "dilations": 1, "ceil_mode": False,
+                           "auto_pad": "NOTSET"}
+_add("MaxPool", "pool", **_WINDOW)
+_add("AveragePool", "pool", **_WINDOW, count_include_pad=False, divisor_override=None)
+_add("LpPool", "pool", **_WINDOW, p=2.0, signed=False)
 _add("GlobalAveragePool GlobalMaxPool", "pool", keepdims=True)
 _add("AdaptiveAveragePool AdaptiveMaxPool", "pool", output_size=None)
 
-_add("Dropout AlphaDropout", "regularize", ratio=0.5, training="ratio")
+_add("Dropout AlphaDropout", "regularize", ratio=0.5, channelwise=False, training="ratio channelwise")
 _add("Flatten", "shape", axis=1, end_axis=-1)
-_add("Reshape", "shape", shape=None)
+_add("Reshape Expand", "shape", shape=None)
 _add("Unflatten", "shape", axis=1, shape=None)
 _add("Transpose", "shape", perm=None)
-_add("Squeeze Unsqueeze", "shape", axes=None)
-_add("Expand", "shape", shape=None)
+_add("Squeeze Unsqueeze Flip SwapAxes", "shape", axes=None)
+_add("MoveAxis", "shape", source=None, destination=None)
 _add("Tile", "shape", repeats=None)
 _add("Cast", "shape", to=None)
 _add("Concat", "shape", axis=None)
-_add("Stack", "shape", axis=0)
-_add("Split", "shape", axis=0, split=None, num_outputs=None)
-_add("Slice", "shape", starts=None, ends=None, axes=None, steps=None, squeeze=None)
+_add("Stack Unstack GatherElements IndexSelect", "shape", axis=0)
+_add("Split", "shape", axis=0, num_outputs=None, indices=None)
+_add("Slice", "shape", index=None)
 _add("Pad", "shape", pads=0, mode="constant", value=0.0)
 _add("DepthToSpace SpaceToDepth", "shape", blocksize=None, mode="DCR")
 _add("ChannelShuffle", "shape", group=None)
 _add("Roll", "shape", shifts=None, axes=None)
-_add("Flip", "shape", axes=None)
 _add("Trilu", "shape", upper=True, k=0)
 _add("Repeat", "shape", repeats=None, axis=None)
-_add("GatherElements", "shape", axis=0)
-_add("IndexSelect", "shape", axis=0)
 _add("OneHot", "shape", depth=None, axis=-1)
-_add(
-    "Resize",
-    "resize",
-    mode="nearest",
-    coordinate_transformation_mode="half_pixel",
-    nearest_mode="round_prefer_floor",
-    antialias=False,
-    cubic_coeff_a=-0.75,
-    exclude_outside=False,
-    scales=None,
-    sizes=None,
-)
+_add("Resize", "resize", mode="nearest", coordinate_transformation_mode="half_pixel",
+     nearest_mode="round_prefer_floor", antialias=False, cubic_coeff_a=-0.75, exclude_outside=False, scales=None,
+     sizes=None, recompute=False)
 
-_add(
-    "Attention",
-    "attention",
-    scale=None,
-    is_causal=False,
-    num_heads=None,
-    softmax_axis=-1,
-    masked_row="uniform",
-    softcap=0.0,
-    return_weights=False,
-)
+_add("Attention", "attention", scale=None, is_causal=False, num_heads=None, softmax_axis=-1, masked_row="uniform",
+     softcap=0.0, return_weights=False, masking="masked_row", ignored="return_weights")
 
+_add("Erf Erfc Exp Log Abs Sign Neg Floor Ceil Round Sin Cos Tan Sqrt Rsqrt Reciprocal Square Log1p Expm1 Sinh Cosh "
+     "Asin Acos Atan Asinh Acosh Atanh Not IsNaN IsInf Where", "arithmetic")
 _add("Add Sub", "arithmetic", alpha=1.0)
-_add("Mul Div Pow Max Min And Or Xor Equal Less LessOrEqual Greater GreaterOrEqual Where FloorDiv", "arithmetic")
+_add("Mul Div Pow Max Min And Or Xor Equal NotEqual Less LessOrEqual Greater GreaterOrEqual FloorDiv DivNoNan "
+     "SquaredDifference", "arithmetic")
 _add("Mod", "arithmetic", fmod=False)
-_add("MatMul", "linear")
 _add("MaskedFill", "arithmetic", value=None)
-_add(
-    "ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSumExp ReduceSumSquare",
-    "reduce",
-    axes=None,
-    keepdims=False,
-)
+_add("ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSumExp ReduceSumSquare",
+     "reduce", axes=None, keepdims=False)
 _add("ReduceVar ReduceStd", "reduce", axes=None, keepdims=False, correction=0)
 _add("ArgMax ArgMin", "reduce", axis=None, keepdims=False)
 _add("CumSum CumProd", "reduce", axis=0)
+# fmt: on
 
-#: attributes that hold one integer an axis: a single number stands for all axes
-_PER_AXIS = frozenset({"strides", "dilations", "pads", "output_padding", "kernel_shape"})
-#: a default that stands for "whatever the other side says": it never differs
-_UNKNOWN = frozenset({"num_heads", "hidden_size"})
+#: attributes that hold one number an axis: a single number stands for all axes
+_PER_AXIS = frozenset({"strides", "dilations", "pads", "output_padding", "kernel_shape", "scales", "sizes"})
+#: a side that does not know these does not differ in them
+_MAY_BE_UNKNOWN = frozenset({"num_heads", "hidden_size", "activations"})
+#: axis numbers that count from either end
+_AXES = frozenset({"axis", "axes", "end_axis", "perm"})
+#: notes of an adapter on how a call was written, no settings
+_NOTES = frozenset({"inputs", "layout"})
 
 
 def known(op: str) -> bool:
@@ -258,6 +168,14 @@ def spec(op: str) -> OpSpec:
 def same_family(a: str, b: str) -> bool:
     """Whether two operators do the same kind of work (two activations, two norms, ...)."""
     return a == b or (a in _TABLE and b in _TABLE and _TABLE[a].family == _TABLE[b].family)
+
+
+def einsum_equation(text: str) -> str:
+    """An equation with letters in order of appearance, so that two spellings of one are equal."""
+    names: dict[str, str] = {}
+    return "".join(
+        names.setdefault(c, chr(ord("a") + len(names))) if c.isalpha() else c for c in text.replace(" ", "")
+    )
 
 
 def per_axis(value: Any, n: int) -> list[int]:
@@ -352,7 +270,37 @@ def _pads_equal(
 
 def _per_axis_equal(a: Any, b: Any) -> bool:
     n = max((len(v) for v in (a, b) if isinstance(v, Sequence)), default=1)
-    return per_axis(a, n) == per_axis(b, n)
+    x, y = ([v] * n if isinstance(v, int | float) else list(v) * n if len(v) == 1 else list(v) for v in (a, b))
+    return equal_values(x, y)
+
+
+def _repeated_equal(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Activations are named once, or once a direction."""
+    n = max(len(a), len(b))
+    return all(n % max(len(v), 1) == 0 for v in (a, b)) and equal_values(
+        [a[i % len(a)] for i in range(n)], [b[i % len(b)] for i in range(n)]
+    )
+
+
+def _from_end(value: Any, rank: int) -> Any:
+    if isinstance(value, Sequence):
+        return [_from_end(v, rank) for v in value]
+    return value - rank if isinstance(value, int) and value >= 0 else value
+
+
+def _equal(name: str, x: Any, y: Any, rank: int | None) -> bool:
+    numbers = int | float | Sequence
+    if name in _MAY_BE_UNKNOWN and (x is None or y is None):
+        return True
+    if name in _PER_AXIS and isinstance(x, numbers) and isinstance(y, numbers):
+        return _per_axis_equal(x, y)
+    if name == "activations" and x and y:
+        return _repeated_equal(x, y)
+    if name in _AXES and rank is not None:
+        x, y = _from_end(x, rank), _from_end(y, rank)
+    if name == "axes":  # one axis may stand alone, and their order says nothing
+        x, y = (sorted(v) if isinstance(v, Sequence) else [v] if isinstance(v, int) else v for v in (x, y))
+    return equal_values(x, y)
 
 
 def differing_attrs(
@@ -362,40 +310,85 @@ def differing_attrs(
     *,
     size: Sequence[int] | None = None,
     kernel: Sequence[int] | None = None,
+    rank: int | None = None,
     training: bool = True,
+    masked: bool = True,
 ) -> dict[str, tuple[Any, Any]]:
     """The attributes in which two layers of one operator differ in meaning, with both values.
 
     ``size`` and ``kernel`` are the spatial sizes of input and kernel, when known: with them explicit pads and
-    ``auto_pad`` that come to the same are equal. ``training=False`` leaves out what matters only in training.
-    For an operator without a description every attribute is compared as it stands.
+    ``auto_pad`` that come to the same are equal. ``rank`` is that of the main input: with it axis 1 equals -1 on a
+    matrix. ``training=False`` leaves out what matters only in training, ``masked=False`` what matters only with a
+    mask. For an operator without a description every attribute is compared as it stands.
     """
     entry = _TABLE.get(op)
     defaults: Mapping[str, Any] = entry.attrs if entry else {}
-    skip = (entry.ignored | (frozenset() if training else entry.training_only)) if entry else frozenset()
+    skip = set(_NOTES)
+    if entry:
+        skip |= entry.ignored
+        skip |= frozenset() if training else entry.training_only
+        skip |= frozenset() if masked else entry.masking_only
     found: dict[str, tuple[Any, Any]] = {}
     for name in dict.fromkeys([*defaults, *a, *b]):
-        if name in skip:
-            continue
-        default = defaults.get(name)
-        x, y = (s.get(name, default) for s in (a, b))
-        if name in _UNKNOWN and (x is None or y is None):
-            continue
-        if name in _PER_AXIS and isinstance(x, int | Sequence) and isinstance(y, int | Sequence):
-            equal = _per_axis_equal(x, y)
-        else:
-            equal = equal_values(x, y)
-        if not equal:
+        x, y = (s.get(name, defaults.get(name)) for s in (a, b))
+        if name not in skip and not _equal(name, x, y, rank):
             found[name] = (x, y)
-    if ({"pads", "auto_pad"} & found.keys()) and "auto_pad" in defaults and op != "ConvTranspose":
-        if _pads_equal(a, b, size, kernel):
-            found.pop("pads", None)
-            found.pop("auto_pad", None)
-    elif op == "ConvTranspose" and a.get("auto_pad", "NOTSET") == b.get("auto_pad", "NOTSET") != "NOTSET":
-        found.pop("pads", None)
-    if op == "Conv" and "pad_mode" in found and all(_no_padding(x) for x in (a, b)):
-        found.pop("pad_mode")
+    for name in _without_effect(op, a, b, found, size, kernel):
+        found.pop(name, None)
     return found
+
+
+def _without_effect(
+    op: str,
+    a: Mapping[str, Any],
+    b: Mapping[str, Any],
+    found: Mapping[str, Any],
+    size: Sequence[int] | None,
+    kernel: Sequence[int] | None,
+) -> list[str]:
+    """Attributes that differ in writing, but come to the same given the others."""
+    drop: list[str] = []
+    if op == "ConvTranspose":
+        if a.get("auto_pad", "NOTSET") == b.get("auto_pad", "NOTSET") != "NOTSET":
+            drop.append("pads")
+    elif op in _TABLE and "auto_pad" in _TABLE[op].attrs:
+        if ({"pads", "auto_pad"} & found.keys()) and _pads_equal(a, b, size, kernel):
+            drop += ["pads", "auto_pad"]
+        if all(_no_padding(x) for x in (a, b)):
+            drop += ["pad_mode", "count_include_pad"] if not (a.get("ceil_mode") or b.get("ceil_mode")) else []
+    if op in {"LSTM", "GRU", "RNN"} and all(x.get("direction", "forward") != "bidirectional" for x in (a, b)):
+        drop.append("merge")
+    if op == "Resize" and "mode" not in found:
+        mode = a.get("mode", "nearest")
+        drop += [] if mode == "nearest" else ["nearest_mode"]
+        drop += [] if mode == "cubic" else ["cubic_coeff_a", "exclude_outside"]
+        drop += ["coordinate_transformation_mode", "nearest_mode"] if mode == "nearest" and _whole_repeat(a, b) else []
+        if size is not None and ({"scales", "sizes"} & found.keys()) and _sizes(a, size) == _sizes(b, size):
+            drop += ["scales", "sizes"]
+        drop.append("recompute")
+    return drop
+
+
+def _sizes(attrs: Mapping[str, Any], size: Sequence[int]) -> list[int] | None:
+    """The spatial output sizes of a Resize."""
+    for name in ("sizes", "scales"):
+        value = attrs.get(name)
+        if value is not None:
+            each = [value] * len(size) if isinstance(value, int | float) else list(value)[-len(size) :]
+            return [math.floor(n * v) if name == "scales" else int(v) for n, v in zip(size, each, strict=True)]
+    return None
+
+
+def _whole_repeat(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    """Nearest neighbours by a whole factor are a repeat, whichever way the coordinates are rounded."""
+    usual = (("asymmetric", "floor"), ("half_pixel", "round_prefer_ceil"), ("half_pixel", "round_prefer_floor"))
+    for x in (a, b):
+        scales = x.get("scales")
+        each = [scales] if isinstance(scales, int | float) else list(scales or [0.5])
+        how = (x.get("coordinate_transformation_mode", "half_pixel"), x.get("nearest_mode", "round_prefer_floor"))
+        if how not in usual or any(float(v) != int(v) for v in each):
+            return False
+    return True
 
 
 def _no_padding(attrs: Mapping[str, Any]) -> bool:
