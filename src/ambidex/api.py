@@ -6,11 +6,13 @@ import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from ambidex.core.report import Report
 from ambidex.core.trace import Trace
 from ambidex.errors import AmbidexError, InputError, RunError, UnsupportedError
+
+if TYPE_CHECKING:
+    from ambidex.core.report import Report
 
 Weights = Literal["carry", "keep"]
 Mode = Literal["eval", "train"]
@@ -92,8 +94,8 @@ def record(
     """
     _one_of("side", side, ("reference", "candidate"))
     from ambidex.adapters import open_model, specs
-    from ambidex.engine import compare as engine
     from ambidex.engine import defaults
+    from ambidex.engine.recording import record_trace
 
     with readable_memory_errors():
         specs.import_order([model, inputs])
@@ -102,7 +104,7 @@ def record(
         if isinstance(opened, Trace):
             raise InputError(f"'{label(model)}' is recorded already", todo="Name the model itself")
         try:
-            return engine.record_trace(opened, defaults.batch_for(given, opened, side))
+            return record_trace(opened, defaults.batch_for(given, opened, side))
         finally:
             opened.close()
 

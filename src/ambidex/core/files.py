@@ -60,6 +60,7 @@ def new_folder(target: str | Path, may_replace: Callable[[Path], bool]) -> Itera
     try:
         yield temporary
         for file in temporary.iterdir():
+            os.chmod(file, 0o666 & ~_umask())  # some writers make private files
             _sync(file)
         _sync(temporary)
         os.chmod(temporary, 0o777 & ~_umask())

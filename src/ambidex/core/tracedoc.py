@@ -1,14 +1,13 @@
-"""What stands in ``trace.json``: its checked shape, and a trace put into it."""
+"""What stands in ``trace.json``: a trace put into plain data. (``traceread`` holds the shape that reading checks.)"""
 
 from __future__ import annotations
 
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
 
 from ambidex.core.arrayfile import DTYPES
 from ambidex.core.trace import Trace
@@ -16,81 +15,10 @@ from ambidex.core.types import Array, Call, Layer, Origin
 from ambidex.errors import TraceError
 
 FORMAT = 1
+#: bytes; the JSON reader takes many times this in memory
+MAX_JSON = 64_000_000
 
 
-# ---------------------------------------------------------------------------------------------------- file shape
-class Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-_Name = Annotated[str, Field(pattern=r"^a[0-9]{1,9}$")]
-# JSON has lists only, so for the pairs alone the strict rule of Part is lifted
-_Pair = Annotated[tuple[str, _Name], Field(strict=False)]
-Named = list[_Pair]
-OriginPart = Annotated[tuple[Literal["call", "input", "weight", "const"], int | str, int], Field(strict=False)]
-
-
-class ArrayPart(Part):
-    """``was``: the numpy type before storing, when it is another one."""
-
-    dtype: str
-    shape: list[int]
-    was: str | None = None
-
-
-class SourcePart(Part):
-    file: str
-    line: int
-    text: str
-
-
-class LayerPart(Part):
-    path: str
-    op: str
-    attrs: dict[str, Any]
-    weights: list[Annotated[tuple[str, str], Field(strict=False)]]
-    cls: str
-    layout: str
-    source: SourcePart | None
-    functional: bool
-    trainable: bool
-
-
-class CallPart(Part):
-    key: str
-    layer: int
-    index: int
-    names: list[str]
-    origins: list[OriginPart]
-    received: list[_Name]
-    inputs: list[_Name]
-    computed: list[_Name]
-    outputs: list[_Name]
-    exact: list[_Name] | None
-    scope: str
-
-
-class Document(Part):
-    """``layer_table`` holds every layer once; ``layers`` and the calls point into it."""
-
-    format: Literal[1]
-    framework: str
-    versions: dict[str, str]
-    inputs: Named
-    outputs: Named
-    output_origins: list[Annotated[tuple[str, OriginPart], Field(strict=False)]]
-    layer_table: list[LayerPart]
-    layers: list[int]
-    calls: list[CallPart]
-    weights: Named
-    layer_weights: list[Annotated[tuple[str, Named], Field(strict=False)]]
-    updates: Named
-    masks: Named
-    meta: dict[str, Any]
-    arrays: dict[_Name, ArrayPart]
-
-
-# ---------------------------------------------------------------------------------------------------- writing
 class Store:
     """The arrays of a file; equal ones share a name."""
 
