@@ -48,7 +48,7 @@
     seen.nameless = many("button, input").filter((el) => !(el.textContent.trim() || el.getAttribute("aria-label") || el.closest("label"))).length;
 
     seen.contrast = {};
-    for (const name of ["auto", "light", "dark"]) {
+    for (const name of ["light", "dark"]) {
       while ((document.documentElement.dataset.theme || "auto") !== name) one("#theme").click();
       seen.contrast[name] = contrast();
       seen["paper_" + name] = getComputedStyle(document.body).backgroundColor;

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit import report_samples
 
 from ambidex.core.report import Report
 from ambidex.report import html, view
 from ambidex.report.tree import trees
-from tests.unit import report_samples
 
 PROBE = (Path(__file__).parent / "probe.js").read_text(encoding="utf-8")
 WIDTHS = (360, 1280)
@@ -64,7 +64,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
         (folder / f"{name}_probed.html").write_text(probed, encoding="utf-8")
         frames += [(name, width) for width in WIDTHS]
     outer = "".join(
-        f'<iframe name="{name}@{width}" src="{name}_probed.html" style="width:{width}px;height:900px;border:0"></iframe>'
+        f'<iframe name="{name}@{width}" src="{name}_probed.html" width="{width}" height="900" style="border:0"></iframe>'
         for name, width in frames
     )
     collect = (

@@ -188,14 +188,15 @@ def _worst(page: _Page, report: Report, room: int) -> list[Text]:
     rows = view.worst_rows(report, min(5, room - 2))
     if room < 5 or len(rows) < 3:
         return []
-    width = page.width - 46
+    wide = page.width >= 90
+    width = page.width - (54 if wide else 46)
     head = "furthest from rounding".ljust(width) + "  op".ljust(22) + "difference".rjust(11) + "x floor".rjust(10)
     lines = [Text(), Text(head, "dim")]
     for row in rows:
         name = _tail_of(page.say(row.candidate or row.reference or "?"), width)
         op = Text("  " + page.say(row.op))
         op.truncate(22, pad=True)
-        mark = "  faulty" if row.status == "faulty" and page.width >= 90 else ""
+        mark = "  faulty" if row.status == "faulty" and wide else ""
         numbers = view.number(row.shadow).rjust(11) + view.number(row.ratio).rjust(10) + mark
         lines.append(name + op + Text(numbers))
     return lines
@@ -233,9 +234,9 @@ def _tail(
         if parts:
             lines += page.lines(f"{what}: ", "; ".join(parts), room=1 if short else 2)
     notes = report.notes
-    several = len(notes) > (1 if short else 2)
-    for note in notes[:1] if several else notes:
-        head = f"{view.count(len(notes), 'note')}, the first: " if several else "note: "
+    cut = len(notes) > (1 if short else 2)
+    for note in notes[:1] if cut else notes:
+        head = f"{view.count(len(notes), 'note')}, the first: " if cut else "note: "
         lines += page.lines(head + note, room=1 if short or report.verdict == "different" else 2)
 
     files = [f"{kind} {path}" for kind, path in (("page", html_path), ("JSON", json_path)) if path]
