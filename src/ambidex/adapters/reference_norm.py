@@ -2,7 +2,8 @@
 
 Own formulas, because the evaluators of ONNX cannot be used here: float attributes of an ONNX node are float32 (an
 epsilon of 1e-5 or a slope of 0.01 would carry an error of 1e-8), and LayerNormalization, RMSNormalization and
-GroupNormalization cast to float32 on the way (``stash_type``). The formulas are those of the ONNX operator pages.
+GroupNormalization cast to float32 on the way (``stash_type``); its LRN counts samples for channels (onnx 1.23).
+The formulas are those of the ONNX operator pages.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def _matrix(attrs: Attrs, n: int, m: int, scale: float) -> Array:
         first = math.floor(at) - int(radius) + 1
         cells = np.arange(first, first + 2 * int(radius))
         weights = _filter(mode, cells - at, a)
-        if attrs.get("exclude_outside"):
+        if attrs.get("exclude_outside") or mode.startswith("lanczos"):  # only TensorFlow has Lanczos
             weights = np.where((cells >= 0) & (cells < n), weights, 0.0)
             weights = weights / weights.sum()
         np.add.at(matrix[i], np.clip(cells, 0, n - 1), weights)  # the border pixel stands for what lies outside
