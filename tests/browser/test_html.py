@@ -64,7 +64,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
         (folder / f"{name}_probed.html").write_text(probed, encoding="utf-8")
         frames += [(name, width) for width in WIDTHS]
     outer = "".join(
-        f'<iframe name="{name}@{width}" src="{name}_probed.html" width="{width}" height="900" style="border:0"></iframe>'
+        f'<iframe name="{name}@{width}" src="{name}_probed.html" width="{width}" height="900"></iframe>'
         for name, width in frames
     )
     collect = (
@@ -72,7 +72,10 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
         "document.getElementById('seen').textContent=JSON.stringify(all);});"
     )
     wrapper = folder / "all.html"
-    wrapper.write_text(f"<meta charset=utf-8><script>{collect}</script><pre id=seen></pre>{outer}", encoding="utf-8")
+    wrapper.write_text(
+        f"<meta charset=utf-8><style>iframe{{border:0}}</style><script>{collect}</script><pre id=seen></pre>{outer}",
+        encoding="utf-8",
+    )
     found = re.search(r'<pre id="seen">(.*?)</pre>', dump(wrapper, tmp_path_factory.mktemp("profile")), re.S)
     assert found
     result = json.loads(html_entities.unescape(found[1]))
