@@ -9,6 +9,7 @@
     ├── TraceError          a recorded trace is damaged, hostile or of an unknown format
     ├── MapError            a user's map does not fit the models
     ├── RunError            a model raised or ran out of memory while running
+    ├── RuleError           a rule is badly written (no page, no examples, a code used twice)
     └── UnsupportedError    a framework, layer or option that this version does not reach
 """
 
@@ -23,8 +24,12 @@ class AmbidexError(Exception):
         super().__init__(str(self))
 
     def __str__(self) -> str:
-        text = f"{self.what}: {self.why}." if self.why else f"{self.what}."
-        return f"{text} {self.todo}." if self.todo else text
+        text = _ended(f"{self.what}: {self.why}" if self.why else self.what)
+        return f"{text} {_ended(self.todo)}" if self.todo else text
+
+
+def _ended(sentence: str) -> str:
+    return sentence if sentence.endswith(("?", "!")) else f"{sentence}."
 
 
 class SpecError(AmbidexError):
@@ -52,4 +57,8 @@ class RunError(AmbidexError):
 
 
 class UnsupportedError(AmbidexError):
+    pass
+
+
+class RuleError(AmbidexError):
     pass

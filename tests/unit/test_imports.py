@@ -15,12 +15,12 @@ FRAMEWORKS = ("torch", "tensorflow", "keras", "tf_keras", "jax", "onnx", "onnxru
 
 #: makes imports of packages fail as if they were not installed
 BLOCK = """
-import sys
-class Block:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition('.')[0] in {blocked!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-sys.meta_path.insert(0, Block())
+import importlib.machinery as machinery
+def block(original=machinery.PathFinder.find_spec):
+    def find_spec(name, path=None, target=None):
+        return None if name.partition('.')[0] in {blocked!r} else original(name, path, target)
+    machinery.PathFinder.find_spec = find_spec
+block()
 """
 
 
@@ -114,7 +114,7 @@ def test_help_is_quick() -> None:
 def test_adapters_of_one_framework_do_not_import_another() -> None:
     """import-linter's contract lists modules; this one holds for files that are added later."""
     families: dict[str, set[str]] = {}
-    for file in (ROOT / "src/ambidex/adapters").glob("*_*.py"):
+    for file in (ROOT / "src/ambidex/adapters").glob("[a-z]*_*.py"):
         family = file.stem.partition("_")[0]
         found = re.findall(r"ambidex\.adapters(?:\.| import )(\w+?)_\w*", file.read_text())
         families.setdefault(family, set()).update(found)

@@ -103,7 +103,7 @@ traces = st.builds(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(traces)
 def test_every_field_comes_back_exactly(tmp_path_factory: pytest.TempPathFactory, trace: Trace) -> None:
     folder = tmp_path_factory.mktemp("t") / "trace"

@@ -76,14 +76,14 @@ def _from_function(spec: str, where: str, name: str) -> Inputs:
 
 def _from_numpy(file: Path, suffix: str, trust: bool) -> Any:
     try:
-        loaded = np.load(file, allow_pickle=trust)
-        if suffix == ".npy":
-            if not isinstance(loaded, np.ndarray):
-                raise Damaged("it is no .npy file")
-            return loaded
-        if isinstance(loaded, np.ndarray):
-            raise Damaged("it is no .npz file")
-        with loaded:
+        with file.open("rb") as handle:
+            loaded = np.load(handle, allow_pickle=trust)
+            if suffix == ".npy":
+                if not isinstance(loaded, np.ndarray):
+                    raise Damaged("it is no .npy file")
+                return loaded
+            if isinstance(loaded, np.ndarray):
+                raise Damaged("it is no .npz file")
             if len(set(loaded.files)) != len(loaded.files):
                 raise Damaged("an array name stands in it twice")
             return _positional_or_named({name: loaded[name] for name in loaded.files})
@@ -147,7 +147,10 @@ def _batch(value: Any, where: str) -> Batch:
     if isinstance(value, list | tuple):
         if not value:
             raise InputError(f"{where} holds no array")
-        if not any(_is_number(item) or isinstance(item, list) for item in value):
+        # a list of lists of numbers is one array, as in numpy; a tuple, or anything with an array in it, is several
+        if any(hasattr(item, "shape") and not _is_number(item) for item in value) or (
+            isinstance(value, tuple) and not any(_is_number(item) for item in value)
+        ):
             return [_array(item, f"{where}, number {n}") for n, item in enumerate(value)]
     return [_array(value, where)]
 
