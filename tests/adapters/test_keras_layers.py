@@ -108,7 +108,7 @@ CASES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "layernorm no center": (lambda: L.LayerNormalization(center=False, **F64), S3),
     "layernorm plain": (lambda: L.LayerNormalization(center=False, scale=False, **F64), S3),
     "rmsnorm": (lambda: L.RMSNormalization(epsilon=1e-2, **F64), S3),
-    "rmsnorm axis 1": (lambda: L.RMSNormalization(axis=1, **F64), S3),
+    "rmsnorm axis 1": (lambda: L.RMSNormalization(axis=1, **F64), (2, 4, 4)),
     "groupnorm": (lambda: L.GroupNormalization(groups=2, **F64), S4),
     "groupnorm -1": (lambda: L.GroupNormalization(groups=-1, **F64), S4),
     "groupnorm axis 1": (lambda: L.GroupNormalization(groups=4, axis=1, epsilon=0.1, **F64), (2, 8, 5, 3)),
@@ -131,16 +131,22 @@ CASES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "maxpool1d": (lambda: L.MaxPooling1D(2, **F64), S3),
     "maxpool2d same": (lambda: L.MaxPooling2D(3, strides=2, padding="same", **F64), S4),
     "maxpool2d same s1": (lambda: L.MaxPooling2D(3, strides=1, padding="same", **F64), S4),
-    "maxpool3d": (lambda: L.MaxPooling3D(2, padding="same", **F64), S5),
     "avgpool1d same": (lambda: L.AveragePooling1D(3, strides=2, padding="same", **F64), S3),
     "avgpool2d": (lambda: L.AveragePooling2D((3, 2), **F64), S4),
     "avgpool2d same s1": (lambda: L.AveragePooling2D(3, strides=1, padding="same", **F64), S4),
     "avgpool2d channels first": (
-        lambda: L.AveragePooling2D(3, strides=2, padding="same", data_format="channels_first", **F64), S4),
-    "avgpool3d": (lambda: L.AveragePooling3D(2, padding="same", **F64), S5),
-    **{f"global {k}{n}d {keep}": (
-        lambda k=k, n=n, keep=keep: getattr(L, f"Global{k}Pooling{n}D")(keepdims=keep, **F64), (S3, S4, S5)[n - 1])
-        for k in ("Max", "Average") for n in (1, 2, 3) for keep in (False, True)},
+        lambda: L.AveragePooling2D(3, strides=2, padding="same", data_format="channels_first", **F64),
+        S4,
+    ),
+    **{
+        f"global {k}{n}d {keep}": (
+            lambda k=k, n=n, keep=keep: getattr(L, f"Global{k}Pooling{n}D")(keepdims=keep, **F64),
+            (S3, S4, S5)[n - 1],
+        )
+        for k in ("Max", "Average")
+        for n in (1, 2, 3)
+        for keep in (False, True)
+    },
     "global average first": (lambda: L.GlobalAveragePooling2D(data_format="channels_first", **F64), S4),
     "adaptive average": (lambda: L.AdaptiveAveragePooling2D((3, 2), **F64), S4),
     "adaptive max": (lambda: L.AdaptiveMaxPooling1D(4, **F64), S3),
@@ -175,7 +181,9 @@ def test_translation_agrees_with_the_layer(name: str) -> None:
     if name.startswith("einsum") and got.size == want.size:
         want = want.reshape(got.shape)  # the canonical Gemm has one output axis, Keras may have several
     assert got.shape == want.shape
-    np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
+    # the square root of 2 in GELU and the slope of LeakyReLU pass through float32 in Keras
+    loose = 1e-7 if "gelu" in name or "leaky" in name else 1e-9
+    np.testing.assert_allclose(got, want, rtol=loose, atol=loose)
 
 
 @pytest.mark.parametrize("name", [n for n in CASES if not n.startswith(("pad", "crop", "up", "global", "max", "avg"))])
@@ -207,6 +215,8 @@ FLOAT32 = {
     "resizing nearest": lambda: L.Resizing(7, 13, interpolation="nearest"),
     "resizing bicubic": lambda: L.Resizing(14, 11, interpolation="bicubic"),
     "resizing bicubic smaller": lambda: L.Resizing(5, 6, interpolation="bicubic"),
+    "maxpool3d": lambda: L.MaxPooling3D(2, padding="same"),
+    "avgpool3d": lambda: L.AveragePooling3D(2, padding="same"),
     "lanczos": lambda: L.Resizing(5, 6, interpolation="lanczos3", antialias=True),
     "conv2d channels first": lambda: L.Conv2D(6, 3, strides=2, padding="same", data_format="channels_first"),
     "conv1d channels first": lambda: L.Conv1D(6, 3, padding="same", data_format="channels_first"),
@@ -216,12 +226,14 @@ FLOAT32 = {
 
 @pytest.mark.parametrize("name", FLOAT32)
 def test_where_tensorflow_computes_in_float32(name: str) -> None:
-    """Images are resized in float32 whatever their type; channels-first convolution exists on the CPU only so."""
+    """Images are resized in float32 whatever their type; some kernels exist on the CPU only so."""
     layer = FLOAT32[name]()
-    data = x(*(S3 if "1d" in name else S4)).astype("float32")
+    data = x(*(S3 if "1d" in name else S5 if "3d" in name else S4)).astype("float32")
     run(layer, data)
     randomise(layer)
-    np.testing.assert_allclose(run(layer, data)[0], expected(layer, data), rtol=1e-4, atol=2e-5)
+    # TensorFlow rounds the places of a bicubic resize to 1/1024 of a pixel, unless it antialiases
+    loose = 5e-3 if "bicubic" in name else 2e-5
+    np.testing.assert_allclose(run(layer, data)[0], expected(layer, data), rtol=1e-4, atol=loose)
 
 
 RNNS: dict[str, Callable[[], Any]] = {
@@ -238,9 +250,13 @@ RNNS: dict[str, Callable[[], Any]] = {
     "rnn": lambda: L.SimpleRNN(4, return_sequences=True, **F64),
     "rnn linear": lambda: L.SimpleRNN(4, activation=None, **F64),
     "rnn of a cell": lambda: L.RNN(L.GRUCell(4, **F64), return_sequences=True, **F64),
-    **{f"bidirectional {m} {s}": (
-        lambda m=m, s=s: L.Bidirectional(L.LSTM(4, return_sequences=s, **F64), merge_mode=m, **F64))
-        for m in ("concat", "sum", "mul", "ave") for s in (True, False)},
+    **{
+        f"bidirectional {m} {s}": (
+            lambda m=m, s=s: L.Bidirectional(L.LSTM(4, return_sequences=s, **F64), merge_mode=m, **F64)
+        )
+        for m in ("concat", "sum", "mul", "ave")
+        for s in (True, False)
+    },
     "bidirectional gru": lambda: L.Bidirectional(L.GRU(4, return_sequences=True, **F64), **F64),
     "bidirectional rnn": lambda: L.Bidirectional(L.SimpleRNN(4, **F64), **F64),
 }
@@ -278,8 +294,9 @@ def test_bidirectional_without_merging() -> None:
         np.testing.assert_allclose(got, w, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("make", [
-    lambda: L.LSTM(4, **F64), lambda: L.SimpleRNN(4, **F64), lambda: L.GRU(4, reset_after=False, **F64)])
+@pytest.mark.parametrize(
+    "make", [lambda: L.LSTM(4, **F64), lambda: L.SimpleRNN(4, **F64), lambda: L.GRU(4, reset_after=False, **F64)]
+)
 def test_two_biases_become_their_sum(make: Callable[[], Any]) -> None:
     """A layer with one bias computes with the sum of the input and recurrent biases of the other framework."""
     layer = make()
@@ -304,9 +321,13 @@ def test_gru_with_two_biases_keeps_both() -> None:
     np.testing.assert_array_equal(kl.get_weights(layer)["B"], weights["B"])
 
 
-@pytest.mark.parametrize("make,shape", [
-    (lambda: L.SeparableConv2D(6, 3, depth_multiplier=2, strides=2, padding="same", **F64), S4),
-    (lambda: L.SeparableConv1D(6, 3, use_bias=False, activation="relu", **F64), S3)])
+@pytest.mark.parametrize(
+    "make,shape",
+    [
+        (lambda: L.SeparableConv2D(6, 3, depth_multiplier=2, strides=2, padding="same", **F64), S4),
+        (lambda: L.SeparableConv1D(6, 3, use_bias=False, activation="relu", **F64), S3),
+    ],
+)
 def test_separable_convolution_is_two(make: Callable[[], Any], shape: tuple[int, ...]) -> None:
     layer = make()
     data = x(*shape)
@@ -401,7 +422,11 @@ def test_merging(cls: Any, op: str) -> None:
 def test_subtract_and_dot() -> None:
     data = [x(2, 3, 5), x(2, 3, 5, seed=2)]
     np.testing.assert_allclose(run(L.Subtract(**F64), *data)[0], expected(L.Subtract(**F64), *data))
-    for axes, shapes in ((2, [(2, 3, 5), (2, 4, 5)]), ((2, 1), [(2, 3, 5), (2, 5, 4)]), ((1, 2), [(2, 5, 3), (2, 4, 5)])):
+    for axes, shapes in (
+        (2, [(2, 3, 5), (2, 4, 5)]),
+        ((2, 1), [(2, 3, 5), (2, 5, 4)]),
+        ((1, 2), [(2, 5, 3), (2, 4, 5)]),
+    ):
         layer = L.Dot(axes, **F64)
         pair = [x(*s, seed=i) for i, s in enumerate(shapes)]
         got = run(layer, *pair)[0]
@@ -429,9 +454,16 @@ def test_layers_named_in_their_own_words() -> None:
 
 
 def test_no_canonical_operator() -> None:
-    for layer in (L.RNN([L.LSTMCell(3), L.LSTMCell(3)]), L.SpectralNormalization(L.Dense(3)), L.CategoryEncoding(4),
-                  L.MultiHeadAttention(2, 3), L.AdditiveAttention(), L.TimeDistributed(L.Dense(3)),
-                  L.Activation(lambda v: v * keras.ops.sin(v)), L.ReLU(max_value=2.0, negative_slope=0.1)):
+    for layer in (
+        L.RNN([L.LSTMCell(3), L.LSTMCell(3)]),
+        L.SpectralNormalization(L.Dense(3)),
+        L.CategoryEncoding(4),
+        L.MultiHeadAttention(2, 3),
+        L.AdditiveAttention(),
+        L.TimeDistributed(L.Dense(3)),
+        L.Activation(lambda v: v * keras.ops.sin(v)),
+        L.ReLU(max_value=2.0, negative_slope=0.1),
+    ):
         assert kl.translate(layer) is None
 
 

@@ -3,141 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import keras
 import numpy as np
 
-from ambidex.adapters import keras_activations
-
-LAST = {1: "NLC", 2: "NHWC", 3: "NDHWC"}
-FIRST = {1: "NCL", 2: "NCHW", 3: "NCDHW"}
-Attrs = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Translation:
-    """A layer in canonical words (docs/canonical.md); ``layout`` names the axes of its main input, or is ""."""
-
-    op: str
-    attrs: Attrs = field(default_factory=dict)
-    layout: str = ""
-
-
-#: methods a user's subclass may replace without changing what the layer computes from its weights
-_HARMLESS = {
-    "__init__", "__doc__", "__module__", "__qualname__", "__dict__", "__weakref__", "__annotations__", "__reduce__",
-    "__firstlineno__", "__static_attributes__", "__abstractmethods__", "_abc_impl", "__hash__", "__repr__",
-    "get_config", "from_config", "build", "build_from_config", "get_build_config", "compute_output_shape",
-    "compute_output_spec", "compute_mask", "count_params", "summary", "save_own_variables", "load_own_variables",
-    "get_quantization_layer_structure", "variable_serialization_spec",
-}
-
-
-def own_class(layer: Any) -> type | None:
-    """The class of Keras whose computation the layer runs; None when a subclass outside Keras replaces some of it."""
-    replaced: set[str] = set()
-    for cls in type(layer).__mro__:
-        if cls.__module__.startswith("keras.src."):
-            inherited = {name for base in cls.__mro__ for name in vars(base)}
-            return None if (replaced - _HARMLESS) & inherited else cls
-        replaced |= set(vars(cls))
-    return None
-
-
-def input_shapes(layer: Any) -> list[tuple[int | None, ...]]:
-    """The shapes the layer was built with, one an input; empty when it does not know."""
-    shapes = getattr(layer, "_build_shapes_dict", None) or {}
-    found = []
-    for value in shapes.values():
-        if value and isinstance(value[0], list | tuple):
-            found += [tuple(v) for v in value]
-        elif value is not None:
-            found.append(tuple(value))
-    return found
-
-
-def rank_of(layer: Any, ndim: int | None) -> int | None:
-    if ndim is not None:
-        return ndim
-    spec = getattr(layer, "input_spec", None)
-    if spec is not None and getattr(spec, "ndim", None):
-        return int(spec.ndim)
-    shapes = input_shapes(layer)
-    return len(shapes[0]) if shapes else None
-
-
-def _negative(axis: int, ndim: int | None) -> int:
-    return axis if axis < 0 or ndim is None else axis - ndim
-
-
-def spatial_layout(rank: int, data_format: str | None) -> str:
-    """The layout of ``rank`` spatial axes."""
-    return (FIRST if data_format == "channels_first" else LAST)[rank]
-
-
-def _channel_layout(axis: int, ndim: int | None) -> str | None:
-    """The layout in which ``axis`` is the channel; None when no name of a layout says so."""
-    if ndim is None:
-        return "" if axis == -1 else None
-    axis %= ndim
-    if ndim == 2 and axis == 1:
-        return ""
-    if axis == 0 or ndim < 3:
-        return None
-    if axis == ndim - 1:
-        return LAST.get(ndim - 2)
-    if axis == 1:
-        return FIRST.get(ndim - 2)
-    return None
-
+from ambidex.adapters import keras_activations, keras_recurrent
+from ambidex.adapters.keras_words import (
+    FIRST,
+    LAST,
+    Attrs,
+    Translation,
+    channel_layout,
+    class_name,
+    conv_attrs,
+    einsum_plan,
+    equation,
+    input_shapes,
+    negative,
+    own_class,
+    rank_of,
+    spatial_layout,
+    transpose_padding,
+    window_padding,
+)
 
 # ---------------------------------------------------------------- linear
-
-
-@dataclass(frozen=True, slots=True)
-class EinsumPlan:
-    """How an EinsumDense kernel becomes a (out, in) matrix: axes of the kernel, and which of them the bias has."""
-
-    out_axes: tuple[int, ...]
-    in_axes: tuple[int, ...]
-    bias_axes: tuple[int, ...]  # for each output axis: its axis in the bias, -1 where the bias is broadcast
-
-
-def einsum_plan(layer: Any) -> EinsumPlan | None:
-    """The plan of an EinsumDense that contracts trailing input axes and appends output axes; None for any other."""
-    equation = layer.equation.replace(" ", "").replace("...", "0")
-    inputs, rest = equation.split(",")
-    kernel, output = rest.split("->")
-    if "0" in kernel or len({*inputs}) != len(inputs) or len({*kernel}) != len(kernel):
-        return None
-    contracted = [c for c in inputs if c in kernel and c not in output]
-    appended = [c for c in output if c in kernel and c not in inputs]
-    free = [c for c in inputs if c not in kernel]
-    if not contracted or not appended or len(contracted) + len(appended) != len(kernel):
-        return None
-    if list(inputs) != free + contracted or list(output) != free + appended:
-        return None
-    bias = [c for c in output if c in (layer.bias_axes or "")]
-    if any(c not in appended for c in bias):
-        return None
-    if bias:
-        # Keras gives the bias the axes from the first named one on; those not named have size 1
-        tail = appended[appended.index(bias[0]):]
-        axes = [tail.index(c) if c in bias else -1 for c in appended]
-    else:
-        axes = []
-    return EinsumPlan(tuple(map(kernel.index, appended)), tuple(map(kernel.index, contracted)), tuple(axes))
-
-
-def equation(text: str) -> str:
-    """The equation with letters in order of appearance, so that two spellings of one are equal."""
-    names: dict[str, str] = {}
-    out = ""
-    for c in text.replace(" ", ""):
-        out += names.setdefault(c, chr(ord("a") + len(names))) if c.isalpha() else c
-    return out
 
 
 def _einsum(layer: Any, ndim: int | None) -> Translation:
@@ -147,28 +38,6 @@ def _einsum(layer: Any, ndim: int | None) -> Translation:
 
 
 # ---------------------------------------------------------------- convolution and pooling
-
-
-def window_padding(padding: str, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> Attrs:
-    """``pads`` and ``auto_pad``; 'same' is written as explicit pads where they do not depend on the input's size."""
-    n = len(kernel)
-    reach = [(k - 1) * d for k, d in zip(kernel, dilations, strict=True)]
-    if padding == "causal":
-        return {"pads": [*reach, *[0] * n], "auto_pad": "NOTSET"}
-    if padding == "same":
-        if any(s > 1 and r > 0 for s, r in zip(strides, reach, strict=True)):
-            return {"pads": [0] * (2 * n), "auto_pad": "SAME_UPPER"}
-        begin = [r // 2 for r in reach]
-        return {"pads": [*begin, *[r - b for r, b in zip(reach, begin, strict=True)]], "auto_pad": "NOTSET"}
-    return {"pads": [0] * (2 * n), "auto_pad": "NOTSET"}
-
-
-def conv_attrs(layer: Any, group: int) -> Attrs:
-    kernel, strides, dilations = list(layer.kernel_size), list(layer.strides), list(layer.dilation_rate)
-    return {
-        "kernel_shape": kernel, "strides": strides, "dilations": dilations, "group": group,
-        **window_padding(layer.padding, kernel, strides, dilations), "pad_mode": "constant",
-    }
 
 
 def _conv(layer: Any, ndim: int | None) -> Translation:
@@ -195,25 +64,6 @@ def _conv_transpose(layer: Any, ndim: int | None) -> Translation:
     }, spatial_layout(layer.rank, layer.data_format))
 
 
-def transpose_padding(kernel: int, stride: int, dilation: int, padding: str, given: int | None) -> tuple[int, int, int]:
-    """(begin, end, output_padding) of one axis of a Keras transposed convolution.
-
-    The output of size (n-1)*stride + reach is cropped: 'same' takes off reach - stride (to n*stride), or with an
-    explicit output_padding reach - reach % 2 - output_padding; the smaller half at the beginning. A negative crop is
-    output padding. The torch backend rounds the half the other way.
-    """
-    reach = (kernel - 1) * dilation + 1
-    if padding == "valid":
-        return 0, 0, max(stride - reach, 0) if given is None else given
-    if keras.backend.backend() == "torch":
-        wanted = stride - reach % 2 if given is None else given
-        begin = max(-((reach % 2 - reach + wanted) // 2), 0)
-        extra = min(2 * begin + reach % 2 - reach + wanted, stride - 1)
-        return (begin, begin - extra, 0) if extra <= begin else (begin, 0, extra - begin)
-    crop = reach - stride if given is None else reach - reach % 2 - given
-    return (crop // 2, crop - crop // 2, 0) if crop >= 0 else (0, 0, -crop)
-
-
 def _pool(layer: Any, ndim: int | None) -> Translation:
     kernel, strides = list(layer.pool_size), list(layer.strides)
     n = len(kernel)
@@ -237,16 +87,11 @@ def _adaptive_pool(layer: Any, ndim: int | None) -> Translation:
     return Translation(op, {"output_size": size}, spatial_layout(len(size), layer.data_format))
 
 
-def class_name(layer: Any) -> str:
-    """The name of the Keras class whose computation the layer runs, else of its own class."""
-    return (own_class(layer) or type(layer)).__name__
-
-
 # ---------------------------------------------------------------- normalisation
 
 
 def _batch_norm(layer: Any, ndim: int | None) -> Translation | None:
-    layout = _channel_layout(layer.axis, rank_of(layer, ndim))
+    layout = channel_layout(layer.axis, rank_of(layer, ndim))
     if layout is None or layer.renorm:
         return None
     return Translation("BatchNormalization", {
@@ -258,7 +103,7 @@ def _norm_axis(layer: Any, ndim: int | None) -> int | list[int]:
     """The first normalised axis when they are the trailing ones, else all of them."""
     axes = list(layer.axis) if isinstance(layer.axis, Sequence) else [layer.axis]
     rank = rank_of(layer, ndim)
-    axes = sorted(_negative(int(a), rank) for a in axes)
+    axes = sorted(negative(int(a), rank) for a in axes)
     return axes[0] if axes == list(range(axes[0], 0)) else axes
 
 
@@ -273,7 +118,7 @@ def norm_shape(layer: Any, held: Sequence[int]) -> tuple[int, ...]:
 
 def _unit_axis(layer: Any, ndim: int | None) -> int | list[int]:
     axes = list(layer.axis) if isinstance(layer.axis, Sequence) else [layer.axis]
-    axes = [_negative(int(a), rank_of(layer, ndim)) for a in axes]
+    axes = [negative(int(a), rank_of(layer, ndim)) for a in axes]
     return axes[0] if len(axes) == 1 else axes
 
 
@@ -283,7 +128,7 @@ def _layer_norm(layer: Any, ndim: int | None) -> Translation:
 
 
 def _group_norm(layer: Any, ndim: int | None) -> Translation | None:
-    layout = _channel_layout(layer.axis, rank_of(layer, ndim))
+    layout = channel_layout(layer.axis, rank_of(layer, ndim))
     if layout is None:
         return None
     return Translation("GroupNormalization", {"num_groups": int(layer.groups), "epsilon": float(layer.epsilon)}, layout)
@@ -292,70 +137,6 @@ def _group_norm(layer: Any, ndim: int | None) -> Translation | None:
 def _standardize(layer: Any, ndim: int | None) -> Translation:
     return Translation("Standardize", {"axis": [int(a) for a in layer.axis], "epsilon": float(keras.backend.epsilon()),
                                        "invert": bool(layer.invert)})
-
-
-# ---------------------------------------------------------------- recurrent
-
-
-def cell_kind(cell: Any) -> str | None:
-    return {"LSTMCell": "LSTM", "GRUCell": "GRU", "SimpleRNNCell": "RNN"}.get((own_class(cell) or object).__name__)
-
-
-def cell_activations(cell: Any, kind: str) -> list[keras_activations.Activation]:
-    """The canonical activations of a cell, in the order of ONNX."""
-    inner = keras_activations.canonical(cell.activation)
-    if kind == "RNN":
-        return [inner]
-    gate = keras_activations.canonical(cell.recurrent_activation)
-    return [gate, inner, inner] if kind == "LSTM" else [gate, inner]
-
-
-def _rnn_attrs(layers: Sequence[Any], kind: str, direction: str) -> Attrs | None:
-    """Attributes of one or two (bidirectional) recurrent layers; None when they do not fit together."""
-    cells = [layer.cell for layer in layers]
-    found = [a for cell in cells for a in cell_activations(cell, kind)]
-    if len({c.units for c in cells}) != 1 or any(not op for op, _ in found):
-        return None
-    first, attrs = layers[0], {}
-    attrs.update(hidden_size=int(cells[0].units), direction=direction,
-                 activations=[[op, a] if a else op for op, a in found])
-    attrs.update(return_sequences=bool(first.return_sequences),
-                 zero_output_for_mask=bool(getattr(first, "zero_output_for_mask", False)))
-    if kind == "GRU":
-        if len({bool(c.reset_after) for c in cells}) != 1:
-            return None
-        attrs["linear_before_reset"] = int(cells[0].reset_after)
-    for name in ("dropout", "recurrent_dropout"):
-        if getattr(cells[0], name, 0.0):
-            attrs[name] = float(getattr(cells[0], name))
-    if first.stateful:
-        attrs["stateful"] = True
-    return attrs
-
-
-def _rnn(layer: Any, ndim: int | None) -> Translation | None:
-    kind = cell_kind(layer.cell)
-    if kind is None:
-        return None
-    attrs = _rnn_attrs([layer], kind, "reverse" if layer.go_backwards else "forward")
-    if attrs is None:
-        return None
-    if layer.go_backwards and layer.return_sequences:
-        attrs["keep_reversed"] = True  # Keras hands the steps on in the order it made them, ONNX in the input's
-    return Translation(kind, attrs, "NTF")
-
-
-def _bidirectional(layer: Any, ndim: int | None) -> Translation | None:
-    pair = [layer.forward_layer, layer.backward_layer]
-    kinds = {cell_kind(x.cell) if hasattr(x, "cell") else None for x in pair}
-    if len(kinds) != 1 or None in kinds or layer.forward_layer.go_backwards or any(own_class(x) is None for x in pair):
-        return None
-    kind = kinds.pop() or ""
-    attrs = _rnn_attrs(pair, kind, "bidirectional")
-    if attrs is None:
-        return None
-    attrs["merge"] = layer.merge_mode
-    return Translation(kind, attrs, "NTF")
 
 
 # ---------------------------------------------------------------- activations and shapes
@@ -368,7 +149,7 @@ def _activation(layer: Any, ndim: int | None) -> Translation | None:
 
 def _with_axis(attrs: Attrs, ndim: int | None) -> Attrs:
     if isinstance(attrs.get("axis"), int):
-        return {**attrs, "axis": _negative(attrs["axis"], ndim)}
+        return {**attrs, "axis": negative(attrs["axis"], ndim)}
     return attrs
 
 
@@ -381,9 +162,9 @@ def _relu(layer: Any, ndim: int | None) -> Translation | None:
 def _softmax(layer: Any, ndim: int | None) -> Translation:
     axis, rank = layer.axis, rank_of(layer, ndim)
     if isinstance(axis, Sequence):
-        axes = [_negative(int(a), rank) for a in axis]
+        axes = [negative(int(a), rank) for a in axis]
         return Translation("Softmax", {"axis": axes[0] if len(axes) == 1 else axes})
-    return Translation("Softmax", {"axis": _negative(int(axis), rank)})
+    return Translation("Softmax", {"axis": negative(int(axis), rank)})
 
 
 def slope_axis(shape: Sequence[int]) -> tuple[str, list[int] | None]:
@@ -445,6 +226,8 @@ def resize_attrs(interpolation: str, antialias: bool = False) -> Attrs:
                     "nearest_mode": "round_prefer_ceil", "antialias": bool(antialias and mode != "nearest")}
     if mode == "cubic":
         attrs.update(cubic_coeff_a=-0.5, exclude_outside=1)
+        if not attrs["antialias"] and keras.backend.backend() == "tensorflow":
+            attrs["coordinate_steps"] = 1024  # TensorFlow looks its weights up in a table of so many sub-pixel places
     return attrs
 
 
@@ -489,17 +272,24 @@ def _attention(layer: Any, ndim: int | None) -> Translation | None:
     return None if layer.score_mode != "dot" else Translation("Attention", attention_attrs(layer))
 
 
+def multi_head_scale(layer: Any) -> str:
+    """The attribute in which a multi-head attention layer keeps its scale; "" for any other layer."""
+    names = ("_inverse_sqrt_key_dim", "_inverse_sqrt_head_dim")
+    return next((n for n in names if hasattr(layer, n)), "")
+
+
 def attention_attrs(layer: Any) -> Attrs:
     """What the attention core of a Keras attention layer computes; whether it is causal is an argument of its call.
 
     ``masked_row`` says what a query gets that may see nothing: "uniform" is the mean of all values, "zero" is zero.
     Keras' multi-head layers take the first way unless dropout is set or the scores are asked for (also in inference).
     """
-    if hasattr(layer, "_inverse_sqrt_key_dim"):
+    if multi_head_scale(layer):
         heads = getattr(layer, "_num_heads", None) or layer.num_query_heads
         rate = float(getattr(layer, "_dropout", getattr(layer, "dropout", 0.0)) or 0.0)
-        attrs: Attrs = {"scale": float(layer._inverse_sqrt_key_dim), "num_heads": int(heads), "is_causal": None,
-                        "softmax_axis": -1, "masked_row": "zero" if rate > 0 else "uniform"}
+        scale = float(getattr(layer, multi_head_scale(layer)))
+        attrs: Attrs = {"scale": scale, "num_heads": int(heads), "is_causal": None, "softmax_axis": -1,
+                        "masked_row": "zero" if rate > 0 else "uniform"}
         if hasattr(layer, "num_key_value_heads"):
             attrs["kv_num_heads"] = int(layer.num_key_value_heads)
         if rate:
@@ -534,8 +324,8 @@ _TABLE: dict[str, Callable[[Any, int | None], Translation | None]] = {
         "Gather", {"axis": 0, "padding_idx": None, "mask_zero": bool(layer.mask_zero)}),
     "ReversibleEmbedding": lambda layer, ndim: Translation(
         "Gather", {"axis": 0, "padding_idx": None, "mask_zero": bool(layer.mask_zero)}),
-    **dict.fromkeys(("LSTM", "GRU", "SimpleRNN", "RNN"), _rnn),
-    "Bidirectional": _bidirectional,
+    **dict.fromkeys(("LSTM", "GRU", "SimpleRNN", "RNN"), keras_recurrent.rnn),
+    "Bidirectional": keras_recurrent.bidirectional,
     "PReLU": _prelu,
     "LeakyReLU": lambda layer, ndim: Translation("LeakyRelu", {"alpha": float(layer.negative_slope)}),
     "ELU": lambda layer, ndim: Translation("Elu", {"alpha": float(layer.alpha)}),
@@ -564,7 +354,7 @@ _TABLE: dict[str, Callable[[Any, int | None], Translation | None]] = {
     "Maximum": _fixed("Max"),
     "Minimum": _fixed("Min"),
     "Concatenate": lambda layer, ndim: Translation(
-        "Concat", {"axis": _negative(int(layer.axis), rank_of(layer, ndim))}),
+        "Concat", {"axis": negative(int(layer.axis), rank_of(layer, ndim))}),
     "Dot": _dot,
     "Rescaling": lambda layer, ndim: Translation(
         "Affine", {"alpha": _numbers(layer.scale), "beta": _numbers(layer.offset)}),

@@ -16,9 +16,11 @@ import keras
 import numpy as np
 
 from ambidex.adapters import keras_activations, keras_describe, keras_patch, keras_weights
-from ambidex.adapters.keras_describe import Translation, attention_attrs
-from ambidex.adapters.keras_functional import operation, tf_op
+from ambidex.adapters.keras_describe import attention_attrs
+from ambidex.adapters.keras_functional import operation
 from ambidex.adapters.keras_parts import Part, parts
+from ambidex.adapters.keras_tensorflow import tf_op
+from ambidex.adapters.keras_words import Translation
 from ambidex.core.types import Array
 from ambidex.errors import InputError
 

@@ -11,7 +11,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from ambidex.adapters.keras_describe import Translation, conv_attrs, describe, own_class, rank_of, spatial_layout
+from ambidex.adapters.keras_describe import describe
+from ambidex.adapters.keras_words import Translation, conv_attrs, own_class, rank_of, spatial_layout
 
 _ATTENTION = ("query", "key", "value", "gate", "output")
 

@@ -6,7 +6,6 @@ other resize coordinates) replaces the layer's ``call`` for the time being.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -14,34 +13,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from ambidex.adapters import keras_activations, keras_describe, keras_windows
+from ambidex.adapters import keras_activations, keras_describe, keras_patch_rnn, keras_windows, keras_words
+from ambidex.adapters.keras_edits import Edits, override, refuse, rest
 from ambidex.core.ops import equal_values
-from ambidex.errors import UnsupportedError
 
 Attrs = dict[str, Any]
-_ABSENT = object()
-
-
-class Edits:
-    """Attributes set on objects, to be undone. Written past Keras' tracking, which a change for a moment is none of."""
-
-    def __init__(self) -> None:
-        self._undo: list[tuple[dict[str, Any], str, Any]] = []
-
-    def set(self, target: Any, name: str, value: Any) -> None:
-        """Set an attribute, remembering what was there."""
-        space = vars(target)
-        self._undo.append((space, name, space.get(name, _ABSENT)))
-        space[name] = value
-
-    def undo(self) -> None:
-        """Put everything back, last change first."""
-        for space, name, value in reversed(self._undo):
-            if value is _ABSENT:
-                space.pop(name, None)
-            else:
-                space[name] = value
-        self._undo.clear()
 
 
 @contextmanager
@@ -55,12 +31,8 @@ def patched(layer: Any, attrs: Attrs) -> Iterator[None]:
         edits.undo()
 
 
-def _refuse(layer: Any, name: str, value: Any, why: str = "") -> UnsupportedError:
-    return UnsupportedError(f"{type(layer).__name__} {layer.name!r} cannot be given {name}={value!r}", why)
-
-
 def _apply(layer: Any, attrs: Attrs, edits: Edits) -> None:
-    if hasattr(layer, "_inverse_sqrt_key_dim"):
+    if keras_describe.multi_head_scale(layer):
         _multi_head(layer, attrs, edits)
         return
     found = keras_describe.describe(layer)
@@ -72,7 +44,7 @@ def _apply(layer: Any, attrs: Attrs, edits: Edits) -> None:
     if found is None:
         if attrs:
             name, value = next(iter(attrs.items()))
-            raise _refuse(layer, name, value, "it has no canonical operator")
+            raise refuse(layer, name, value, "it has no canonical operator")
         return
     inner = {k: attrs.pop(k) for k in list(attrs) if fused is not None and k in fused[1] and k not in found.attrs}
     if inner and fused is not None:
@@ -82,20 +54,9 @@ def _apply(layer: Any, attrs: Attrs, edits: Edits) -> None:
         _HANDLERS.get(found.op, _unknown)(layer, changed, found, edits)
 
 
-def _unknown(layer: Any, changed: Attrs, found: keras_describe.Translation, edits: Edits) -> None:
+def _unknown(layer: Any, changed: Attrs, found: keras_words.Translation, edits: Edits) -> None:
     name, value = next(iter(changed.items()))
-    raise _refuse(layer, name, value)
-
-
-def _rest(layer: Any, changed: Attrs) -> None:
-    """Refuse what a handler left over."""
-    for name, value in changed.items():
-        raise _refuse(layer, name, value)
-
-
-def _override(layer: Any, edits: Edits, fn: Callable[..., Any]) -> None:
-    """Let the layer call ``fn(previous_call, *args, **kwargs)``."""
-    edits.set(layer, "call", functools.partial(fn, layer.call))
+    raise refuse(layer, name, value)
 
 
 def _activation(layer: Any, value: Any, edits: Edits, op: str) -> None:
@@ -104,43 +65,42 @@ def _activation(layer: Any, value: Any, edits: Edits, op: str) -> None:
     if hasattr(layer, "activation") and not hasattr(layer, "cell") and not hasattr(layer, "forward_layer"):
         edits.set(layer, "activation", fn)
     elif op in _ELEMENTWISE:
-        _override(layer, edits, lambda _, x, *a, **k: fn(x))
+        override(layer, edits, lambda _, x, *a, **k: fn(x))
     else:
-        raise _refuse(layer, "activation", value, "it has no activation")
+        raise refuse(layer, "activation", value, "it has no activation")
 
 
 # ---------------------------------------------------------------- normalisation
 
 
-def _norm(layer: Any, changed: Attrs, found: keras_describe.Translation, edits: Edits) -> None:
+def _norm(layer: Any, changed: Attrs, found: keras_words.Translation, edits: Edits) -> None:
     for name in ("epsilon", "momentum"):
         if name in changed and hasattr(layer, name):
             edits.set(layer, name, float(changed.pop(name)))
     if "num_groups" in changed:
         groups = int(changed.pop("num_groups"))
-        shapes = keras_describe.input_shapes(layer)
-        channels = next((int(v.shape[0]) for v in (layer.gamma, layer.beta) if v is not None),
-                        shapes[0][layer.axis] if shapes else None)
+        shapes = keras_words.input_shapes(layer)
+        channels = shapes[0][layer.axis] if shapes else None
         if channels is not None and channels % groups:
-            raise _refuse(layer, "num_groups", groups, f"it has {channels} channels")
+            raise refuse(layer, "num_groups", groups, f"it has {channels} channels")
         edits.set(layer, "groups", groups)
     if "axis" in changed and isinstance(layer.axis, list | tuple):
         axis = changed.pop("axis")
         axes = list(axis) if isinstance(axis, list | tuple) else list(range(int(axis), 0))
         weights = [v for v in (getattr(layer, n, None) for n in ("gamma", "beta", "scale")) if hasattr(v, "shape")]
-        shapes = keras_describe.input_shapes(layer)
+        shapes = keras_words.input_shapes(layer)
         sizes = tuple(shapes[0][a] for a in axes) if shapes else None
-        if weights and (sizes is None or any(tuple(v.shape) != sizes for v in weights)):
-            raise _refuse(layer, "axis", axis, "its weights have another shape")
+        if weights and (sizes is None or any(tuple(getattr(v, "shape", ())) != sizes for v in weights)):
+            raise refuse(layer, "axis", axis, "its weights have another shape")
         edits.set(layer, "axis", axes)
-    _rest(layer, changed)
+    rest(layer, changed)
 
 
-def _unit_norm(layer: Any, changed: Attrs, found: keras_describe.Translation, edits: Edits) -> None:
+def _unit_norm(layer: Any, changed: Attrs, found: keras_words.Translation, edits: Edits) -> None:
     new = {**found.attrs, **changed}
-    _rest(layer, {k: v for k, v in changed.items() if k not in found.attrs})
+    rest(layer, {k: v for k, v in changed.items() if k not in found.attrs})
     settings = {"axis": new["axis"], "order": int(new["p"]), "epsilon": float(new["epsilon"])}
-    _override(layer, edits, lambda _, x: ops.normalize(x, **settings))
+    override(layer, edits, lambda _, x: ops.normalize(x, **settings))
 
 
 # ---------------------------------------------------------------- windows
@@ -156,13 +116,13 @@ def _is_native(new: Attrs, kernel: list[int], causal: bool) -> str | None:
     if auto == "VALID" or auto == "NOTSET" and not any(new["pads"]):
         return "valid"
     for padding in ("same", "causal") if causal else ("same",):
-        if auto == "NOTSET" and keras_describe.window_padding(padding, kernel, new["strides"], new["dilations"]) == {
+        if auto == "NOTSET" and keras_words.window_padding(padding, kernel, new["strides"], new["dilations"]) == {
                 "pads": new["pads"], "auto_pad": "NOTSET"}:
             return padding
     return None
 
 
-def _window(layer: Any, changed: Attrs, found: keras_describe.Translation) -> Attrs:
+def _window(layer: Any, changed: Attrs, found: keras_words.Translation) -> Attrs:
     """The new attributes of a convolution or pool, per axis."""
     new = {"pad_mode": "constant", **found.attrs, **changed}
     n = len(found.attrs["kernel_shape"])
@@ -176,22 +136,22 @@ def _window(layer: Any, changed: Attrs, found: keras_describe.Translation) -> At
     return new
 
 
-def _conv(layer: Any, changed: Attrs, found: keras_describe.Translation, edits: Edits) -> None:
+def _conv(layer: Any, changed: Attrs, found: keras_words.Translation, edits: Edits) -> None:
     known = {"strides", "dilations", "pads", "auto_pad", "pad_mode"}
-    _rest(layer, {k: v for k, v in changed.items() if k not in known})
+    rest(layer, {k: v for k, v in changed.items() if k not in known})
     new = _window(layer, changed, found)
     edits.set(layer, "strides", tuple(new["strides"]))
     edits.set(layer, "dilation_rate", tuple(new["dilations"]))
-    padding = _is_native(new, new["kernel_shape"], keras_describe.class_name(layer) == "Conv1D")
+    padding = _is_native(new, new["kernel_shape"], keras_words.class_name(layer) == "Conv1D")
     edits.set(layer, "padding", padding or "valid")
     if padding is None:
         axes = keras_windows.spatial_axes(layer.rank, layer.data_format)
-        _override(layer, edits, lambda call, x, *a, **k: call(keras_windows.pad_window(x, axes, new), *a, **k))
+        override(layer, edits, lambda call, x, *a, **k: call(keras_windows.pad_window(x, axes, new), *a, **k))
 
 
-def _pool(layer: Any, changed: Attrs, found: keras_describe.Translation, edits: Edits) -> None:
+def _pool(layer: Any, changed: Attrs, found: keras_words.Translation, edits: Edits) -> None:
     known = {"kernel_shape", "strides", "pads", "auto_pad", "ceil_mode", "count_include_pad"}
-    _rest(layer, {k: v for k, v in changed.items() if k not in known})
+    rest(layer, {k: v for k, v in changed.items() if k not in known})
     new = _window(layer, changed, found)
     padding = _is_native(new, new["kernel_shape"], False)
     counted = bool(new.get("count_include_pad")) and padding != "valid"
@@ -202,12 +162,12 @@ def _pool(layer: Any, changed: Attrs, found: keras_describe.Translation, edits: 
         return
     axes = keras_windows.spatial_axes(len(new["kernel_shape"]), layer.data_format)
     mode, data_format = layer.pool_mode, layer.data_format
-    _override(layer, edits, lambda _, x, *a, **k: keras_windows.pool(x, axes, new, mode, data_format))
+    override(layer, edits, lambda _, x, *a, **k: keras_windows.pool(x, axes, new, mode, data_format))
 
 
-def _conv_transpose(layer: Any, changed: Attrs, found: keras_describe.Translation, edits: Edits) -> None:
+def _conv_transpose(layer: Any, changed: Attrs, found: keras_words.Translation, edits: Edits) -> None:
     known = {"strides", "dilations", "pads", "output_padding", "auto_pad"}
-    _rest(layer, {k: v for k, v in changed.items() if k not in known})
+    rest(layer, {k: v for k, v in changed.items() if k not in known})
     new = _window(layer, changed, found)
     n = layer.rank
     extra = new["output_padding"]
@@ -226,39 +186,42 @@ def _conv_transpose(layer: Any, changed: Attrs, found: keras_describe.Translatio
         # Keras' 'valid' gives (size - 1) * stride + max(reach, stride): all that can be cropped from
         beyond = extra[i] - pads[n + i] - (max(reach, s) - reach)
         if beyond > 0 or pads[i] < 0:
-            raise _refuse(layer, "output_padding", extra, "Keras computes no output that far beyond the input")
+            raise refuse(layer, "output_padding", extra, "Keras computes no output that far beyond the input")
         crops += [(pads[i], -beyond)]
     edits.set(layer, "padding", "valid")
     edits.set(layer, "output_padding", None)
     axes = keras_windows.spatial_axes(n, layer.data_format)
-    _override(layer, edits, lambda call, x: keras_windows.crop(call(x), axes, crops))
+    override(layer, edits, lambda call, x: keras_windows.crop(call(x), axes, crops))
 
 
-def _global_pool(layer: Any, changed: Attrs, found: keras_describe.Translation, edits: Edits) -> None:
+def _global_pool(layer: Any, changed: Attrs, found: keras_words.Translation, edits: Edits) -> None:
     if "keepdims" in changed:
         edits.set(layer, "keepdims", bool(changed.pop("keepdims")))
-    _rest(layer, changed)
+    rest(layer, changed)
 
 
-def _adaptive_pool(layer: Any, changed: Attrs, found: keras_describe.Translation, edits: Edits) -> None:
+def _adaptive_pool(layer: Any, changed: Attrs, found: keras_words.Translation, edits: Edits) -> None:
     if "output_size" in changed:
         size = changed.pop("output_size")
         n = len(found.attrs["output_size"])
         edits.set(layer, "output_size", (int(size),) * n if isinstance(size, int) else tuple(size))
-    _rest(layer, changed)
+    rest(layer, changed)
 
 
-def _pad(layer: Any, changed: Attrs, found: keras_describe.Translation, edits: Edits) -> None:
-    _rest(layer, {k: v for k, v in changed.items() if k not in found.attrs})
+def _pad(layer: Any, changed: Attrs, found: keras_words.Translation, edits: Edits) -> None:
+    rest(layer, {k: v for k, v in changed.items() if k not in found.attrs})
     new = {**found.attrs, **changed}
     n = len(found.attrs["pads"]) // 2
     pads = [int(new["pads"])] * (2 * n) if isinstance(new["pads"], int) else list(new["pads"])
     axes = keras_windows.spatial_axes(n, getattr(layer, "data_format", "channels_last"))
-    _override(layer, edits, lambda _, x: keras_windows.pad(x, axes, pads, new["mode"], float(new["value"] or 0.0)))
+    override(layer, edits, lambda _, x: keras_windows.pad(x, axes, pads, new["mode"], float(new["value"] or 0.0)))
 
 
-def _resize(layer: Any, changed: Attrs, found: keras_describe.Translation, edits: Edits) -> None:
-    _rest(layer, {k: v for k, v in changed.items() if k not in (*found.attrs, "cubic_coeff_a", "exclude_outside")})
+_CUBIC = ("cubic_coeff_a", "exclude_outside", "coordinate_steps")
+
+
+def _resize(layer: Any, changed: Attrs, found: keras_words.Translation, edits: Edits) -> None:
+    rest(layer, {k: v for k, v in changed.items() if k not in (*found.attrs, *_CUBIC)})
     new = {**found.attrs, **changed}
     if new.get("scales") is not None and new.get("sizes") is not None:
         new["scales" if "sizes" in changed else "sizes"] = None
@@ -272,73 +235,17 @@ def _resize(layer: Any, changed: Attrs, found: keras_describe.Translation, edits
             edits.set(layer, "antialias", bool(new["antialias"]))
         return
     if new["antialias"] or new["mode"] not in ("nearest", "linear", "cubic"):
-        raise _refuse(layer, "mode", new["mode"], "Keras computes it only in its own way")
+        raise refuse(layer, "mode", new["mode"], "Keras computes it only in its own way")
     n = len(found.attrs["scales"] or found.attrs["sizes"])
     axes = keras_windows.spatial_axes(n, getattr(layer, "data_format", "channels_last"))
-    _override(layer, edits, lambda _, x, *a, **k: keras_windows.resize(x, axes, new))
-
-
-# ---------------------------------------------------------------- recurrent
-
-
-def _rnn(layer: Any, changed: Attrs, found: keras_describe.Translation, edits: Edits) -> None:
-    both = [layer.forward_layer, layer.backward_layer] if hasattr(layer, "forward_layer") else [layer]
-    if "activations" in changed:
-        _cell_activations(both, found.op, changed.pop("activations"), edits)
-    if "return_sequences" in changed:
-        value = bool(changed.pop("return_sequences"))
-        for target in {id(t): t for t in (*both, layer)}.values():
-            edits.set(target, "return_sequences", value)
-    if "zero_output_for_mask" in changed:
-        value = bool(changed.pop("zero_output_for_mask"))
-        for target in both:
-            edits.set(target, "zero_output_for_mask", value)
-    if "merge" in changed and len(both) == 2:
-        edits.set(layer, "merge_mode", changed.pop("merge"))
-    for name in ("dropout", "recurrent_dropout"):
-        if name in changed:
-            rate = float(changed.pop(name))
-            for target in both:
-                edits.set(target.cell, name, rate)
-    if len(both) == 1 and {"direction", "keep_reversed"} & changed.keys():
-        new = {**found.attrs, **changed}
-        if new["direction"] not in ("forward", "reverse"):
-            raise _refuse(layer, "direction", new["direction"], "it has the weights of one direction")
-        back = new["direction"] == "reverse"
-        edits.set(layer, "go_backwards", back)
-        if back and layer.return_sequences and not changed.get("keep_reversed", False):
-            _override(layer, edits, _in_time_order)
-        changed.pop("direction", None)
-        changed.pop("keep_reversed", None)
-    _rest(layer, changed)
-
-
-def _in_time_order(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    out = call(*args, **kwargs)
-    if isinstance(out, list | tuple):
-        return (ops.flip(out[0], axis=1), *out[1:])
-    return ops.flip(out, axis=1)
-
-
-def _cell_activations(layers: list[Any], op: str, values: Any, edits: Edits) -> None:
-    per = {"LSTM": 3, "GRU": 2, "RNN": 1}[op]
-    given = [(v, {}) if isinstance(v, str) else (v[0], dict(v[1])) for v in values]
-    if len(given) == per:
-        given = given * len(layers)
-    for i, layer in enumerate(layers):
-        mine = given[i * per:(i + 1) * per]
-        if len(mine) != per or (op == "LSTM" and mine[1] != mine[2]):
-            raise _refuse(layer, "activations", values, "Keras has one activation for the gates and one for the rest")
-        edits.set(layer.cell, "activation", keras_activations.function(*mine[-1]))
-        if per > 1:
-            edits.set(layer.cell, "recurrent_activation", keras_activations.function(*mine[0]))
+    override(layer, edits, lambda _, x, *a, **k: keras_windows.resize(x, axes, new))
 
 
 # ---------------------------------------------------------------- the rest
 
 
-def _elementwise(layer: Any, changed: Attrs, found: keras_describe.Translation, edits: Edits) -> None:
-    _rest(layer, {k: v for k, v in changed.items() if k not in found.attrs})
+def _elementwise(layer: Any, changed: Attrs, found: keras_words.Translation, edits: Edits) -> None:
+    rest(layer, {k: v for k, v in changed.items() if k not in found.attrs})
     if found.op == "Softmax" and hasattr(layer, "axis"):
         edits.set(layer, "axis", changed["axis"])  # keeps the layer's own treatment of masks
         return
@@ -346,33 +253,33 @@ def _elementwise(layer: Any, changed: Attrs, found: keras_describe.Translation, 
     if hasattr(layer, "activation"):
         edits.set(layer, "activation", fn)
     else:
-        _override(layer, edits, lambda _, x, *a, **k: fn(x))
+        override(layer, edits, lambda _, x, *a, **k: fn(x))
 
 
-def _dropout(layer: Any, changed: Attrs, found: keras_describe.Translation, edits: Edits) -> None:
+def _dropout(layer: Any, changed: Attrs, found: keras_words.Translation, edits: Edits) -> None:
     if "ratio" in changed:
         edits.set(layer, "rate", float(changed.pop("ratio")))
         if not hasattr(layer, "seed_generator"):
             edits.set(layer, "seed_generator", keras.random.SeedGenerator(layer.seed))
-    _rest(layer, changed)
+    rest(layer, changed)
 
 
-def _gather(layer: Any, changed: Attrs, found: keras_describe.Translation, edits: Edits) -> None:
+def _gather(layer: Any, changed: Attrs, found: keras_words.Translation, edits: Edits) -> None:
     if "mask_zero" in changed:
         value = bool(changed.pop("mask_zero"))
         edits.set(layer, "mask_zero", value)
         edits.set(layer, "supports_masking", value)
-    _rest(layer, changed)
+    rest(layer, changed)
 
 
 def _simple(**names: tuple[str, Callable[[Any], Any]]) -> Callable[..., None]:
     """Canonical attributes that are attributes of the layer under another name."""
-    def handle(layer: Any, changed: Attrs, found: keras_describe.Translation, edits: Edits) -> None:
+    def handle(layer: Any, changed: Attrs, found: keras_words.Translation, edits: Edits) -> None:
         for name in list(changed):
             if name in names:
                 own, convert = names[name]
                 edits.set(layer, own, convert(changed.pop(name)))
-        _rest(layer, changed)
+        rest(layer, changed)
 
     return handle
 
@@ -381,20 +288,20 @@ def _multi_head(layer: Any, attrs: Attrs, edits: Edits) -> None:
     current = keras_describe.attention_attrs(layer)
     changed = {k: v for k, v in attrs.items() if k not in current or not equal_values(v, current[k])}
     if "scale" in changed:
-        edits.set(layer, "_inverse_sqrt_key_dim", float(changed.pop("scale")))
+        edits.set(layer, keras_describe.multi_head_scale(layer), float(changed.pop("scale")))
     if "is_causal" in changed:
         causal = bool(changed.pop("is_causal"))
-        _override(layer, edits, lambda call, *a, **k: call(*a, **{**k, "use_causal_mask": causal}))
-    _rest(layer, changed)
+        override(layer, edits, lambda call, *a, **k: call(*a, **{**k, "use_causal_mask": causal}))
+    rest(layer, changed)
 
 
-def _attention(layer: Any, changed: Attrs, found: keras_describe.Translation, edits: Edits) -> None:
+def _attention(layer: Any, changed: Attrs, found: keras_words.Translation, edits: Edits) -> None:
     if "scale" in changed:
         edits.set(layer, "scale", float(changed.pop("scale")))
     if "is_causal" in changed:
         causal = bool(changed.pop("is_causal"))
-        _override(layer, edits, lambda call, *a, **k: call(*a, **{**k, "use_causal_mask": causal}))
-    _rest(layer, changed)
+        override(layer, edits, lambda call, *a, **k: call(*a, **{**k, "use_causal_mask": causal}))
+    rest(layer, changed)
 
 
 _ELEMENTWISE = {
@@ -403,7 +310,7 @@ _ELEMENTWISE = {
     "LogSigmoid", "HardSigmoid", "HardSwish", "Mish", "Exp", "Softmax", "LogSoftmax", "Identity", "Glu",
 }
 
-Handler = Callable[[Any, Attrs, keras_describe.Translation, Edits], None]
+Handler = Callable[[Any, Attrs, keras_words.Translation, Edits], None]
 _HANDLERS: Mapping[str, Handler] = {
     **dict.fromkeys(_ELEMENTWISE, _elementwise),
     **dict.fromkeys(("BatchNormalization", "LayerNormalization", "LayerNormalizationRmsScaling", "RMSNormalization",
@@ -419,9 +326,7 @@ _HANDLERS: Mapping[str, Handler] = {
     "AdaptiveMaxPool": _adaptive_pool,
     "Pad": _pad,
     "Resize": _resize,
-    "LSTM": _rnn,
-    "GRU": _rnn,
-    "RNN": _rnn,
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), keras_patch_rnn.rnn),
     "Dropout": _dropout,
     "AlphaDropout": _dropout,
     "GaussianDropout": _dropout,

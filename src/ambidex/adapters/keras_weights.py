@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from ambidex.adapters import keras_describe, keras_parts
+from ambidex.adapters import keras_describe, keras_parts, keras_words
 from ambidex.core.types import Array
 from ambidex.errors import InputError, UnsupportedError
 
@@ -77,7 +77,7 @@ def _dense(layer: Any) -> Bindings:
 
 
 def _einsum(layer: Any) -> Bindings:
-    plan = keras_describe.einsum_plan(layer)
+    plan = keras_words.einsum_plan(layer)
     if plan is None:
         return _optional({"W": _lora(layer, _plain(layer._kernel), lambda: layer.kernel)}, "B", layer.bias)
     shape = tuple(layer._kernel.shape)
@@ -189,7 +189,8 @@ def _recurrent(cells: list[Any], kind: str) -> Bindings:
 def _layer_norm(layer: Any) -> Bindings:
     def shaped(variable: Any) -> Binding:
         held = tuple(int(s) for s in variable.shape)
-        wide = keras_describe.norm_shape(layer, held)
+        # RMSNormalization multiplies its scale as it stands, LayerNormalization along the normalised axes
+        wide = keras_describe.norm_shape(layer, held) if hasattr(layer, "gamma") else held
         return Binding((variable,), lambda a: a.reshape(wide), lambda a: [a.reshape(held)])
 
     found: Bindings = {}
@@ -227,7 +228,7 @@ def bindings(layer: Any) -> Bindings:
     """The canonical weights of a layer or a part; empty when it has none or no canonical operator."""
     if isinstance(layer, keras_parts.Part):
         return _part_bindings(layer)
-    cls = keras_describe.own_class(layer)
+    cls = keras_words.own_class(layer)
     name = "" if cls is None else cls.__name__
     if not layer.built and not layer.weights:
         if name.startswith(_WEIGHTED):

@@ -112,11 +112,13 @@ def matrix(attrs: Mapping[str, Any], n: int, m: int, scale: float) -> Array:
     made = np.zeros((m, n))
     rows = np.arange(m)
     if attrs["mode"] == "nearest":
-        way = {"floor": np.floor, "ceil": np.ceil, "round_prefer_floor": lambda v: np.ceil(v - 0.5),
-               "round_prefer_ceil": lambda v: np.floor(v + 0.5)}[attrs["nearest_mode"]]
-        made[rows, np.clip(way(at), 0, n - 1).astype(int)] = 1.0
+        rounded = {"floor": np.floor(at), "ceil": np.ceil(at), "round_prefer_floor": np.ceil(at - 0.5),
+                   "round_prefer_ceil": np.floor(at + 0.5)}[attrs["nearest_mode"]]
+        made[rows, np.clip(rounded, 0, n - 1).astype(int)] = 1.0
         return made
     first = np.floor(at).astype(int)
+    if attrs.get("coordinate_steps") and attrs["mode"] == "cubic":
+        at = first + np.rint((at - first) * attrs["coordinate_steps"]) / attrs["coordinate_steps"]
     if attrs["mode"] == "linear":
         taps = [(first, 1 - (at - first)), (first + 1, at - first)]
     else:
