@@ -99,7 +99,10 @@ def _matrix(attrs: Attrs, n: int, m: int, scale: float) -> Array:
     for i, at in enumerate(x):
         first = math.floor(at) - int(radius) + 1
         cells = np.arange(first, first + 2 * int(radius))
-        weights = _filter(mode, cells - at, a)
+        part = at - math.floor(at)
+        if attrs.get("coefficient_steps"):  # TensorFlow's bicubic without antialias looks its weights up in a table
+            part = np.rint(part * int(attrs["coefficient_steps"])) / int(attrs["coefficient_steps"])
+        weights = _filter(mode, cells - (math.floor(at) + part), a)
         if attrs.get("exclude_outside") or mode.startswith("lanczos"):  # only TensorFlow has Lanczos
             weights = np.where((cells >= 0) & (cells < n), weights, 0.0)
             weights = weights / weights.sum()

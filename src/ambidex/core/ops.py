@@ -117,8 +117,8 @@ _add("Trilu", "shape", upper=True, k=0)
 _add("Repeat", "shape", repeats=None, axis=None)
 _add("OneHot", "shape", depth=None, axis=-1)
 _add("Resize", "resize", mode="nearest", coordinate_transformation_mode="half_pixel",
-     nearest_mode="round_prefer_floor", antialias=False, cubic_coeff_a=-0.75, exclude_outside=False, scales=None,
-     sizes=None, recompute=False)
+     nearest_mode="round_prefer_floor", antialias=False, cubic_coeff_a=-0.75, exclude_outside=False,
+     coefficient_steps=None, scales=None, sizes=None, recompute=False)
 
 _add("Attention", "attention", scale=None, is_causal=False, num_heads=None, softmax_axis=-1, masked_row="uniform",
      softcap=0.0, return_weights=False, masking="masked_row", ignored="return_weights")
@@ -361,7 +361,7 @@ def _without_effect(
     if op == "Resize" and "mode" not in found:
         mode = a.get("mode", "nearest")
         drop += [] if mode == "nearest" else ["nearest_mode"]
-        drop += [] if mode == "cubic" else ["cubic_coeff_a", "exclude_outside"]
+        drop += [] if mode == "cubic" else ["cubic_coeff_a", "exclude_outside", "coefficient_steps"]
         drop += ["coordinate_transformation_mode", "nearest_mode"] if mode == "nearest" and _whole_repeat(a, b) else []
         if size is not None and ({"scales", "sizes"} & found.keys()) and _sizes(a, size) == _sizes(b, size):
             drop += ["scales", "sizes"]
