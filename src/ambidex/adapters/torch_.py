@@ -251,7 +251,8 @@ class TorchModel:
             trace.output_origins[name] = tape.origins.get(id(t), ("const", "", 0))
         trace.inputs = {n: numpy_from_tensor(t) for n, t in named.items()}
         trace.calls, trace.layers = tape.calls, self._layers
-        self._saved = tape.saved
+        if record:
+            self._saved = tape.saved
         if not trace.outputs:
             raise RunError("the torch model returned no tensor", todo="Return a tensor, a tuple or a dictionary of them")
         return trace

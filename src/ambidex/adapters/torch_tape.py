@@ -156,13 +156,21 @@ class Tape(TorchFunctionMode):
     def execute(self, layer: Layer, fn: Callable[..., Any], args: Any, kwargs: Any, *, leaf: bool, inplace: bool = False,
                 exact_fn: Callable[..., Any] | None = None, batch_first: bool = False) -> Any:
         """Run ``fn(*args, **kwargs)`` as one call of ``layer``, with what the plan says."""
+        self.depth += 1  # neither the layer's inside nor the tape's own work is user code
+        try:
+            return self._execute(layer, fn, args, kwargs, leaf, inplace, exact_fn, batch_first)
+        finally:
+            self.depth -= 1
+
+    def _execute(self, layer: Layer, fn: Callable[..., Any], args: Any, kwargs: Any, leaf: bool, inplace: bool,
+                 exact_fn: Callable[..., Any] | None, batch_first: bool) -> Any:
         number = self.counts[layer.path]
         self.counts[layer.path] += 1
         key = f"{layer.path}#{number}"
         plan = self.plan
         touched = key in plan.inputs or key in plan.outputs or key in plan.replace or key in plan.feed
         if not (self.record or touched):
-            return self._inside(fn, args, kwargs)
+            return fn(*args, **kwargs)
         slots = Slots((args, kwargs), batch_first)
         call = Call(key, layer, len(self.calls), [n.split(".", 1)[-1] for n in slots.names], scope=self.scopes[-1])
         call.origins = [self.origins.get(id(t), ("const", "", 0)) for t in slots.tensors]
@@ -185,9 +193,14 @@ class Tape(TorchFunctionMode):
             for t in slots.tensors:
                 self.about_to_write(t)
         self.calls.append(call)
-        result = self._inside(fn, args, kwargs)
+        result = fn(*args, **kwargs)
         out = Slots((result,), batch_first)
+        before = {id(t) for t in tensors}
         results = list(out.tensors)
+        if not inplace and not out.packed and any(id(t) in before for t in results):  # handed through: a tensor of its own
+            results = [t.view_as(t) if id(t) in before and not t.is_sparse else t for t in results]
+            (result,) = out.rebuilt(results)
+            out = Slots((result,), batch_first)
         call.computed = [self._fresh(t, inplace) for t in results]
         if exact_args is not None:
             self._run_exact(call, exact_fn or fn, exact_args, slots, out, batch_first, chained=not leaf)
@@ -221,13 +234,6 @@ class Tape(TorchFunctionMode):
             self.values.pop(id(tensor), None)
         return self.value(tensor)
 
-    def _inside(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        self.depth += 1
-        try:
-            return fn(*args, **kwargs)
-        finally:
-            self.depth -= 1
-
     # ------------------------------------------------------------------ float64
     def _exact_args(self, slots: Slots, tensors: list[torch.Tensor], *, chained: bool) -> list[torch.Tensor]:
         made = []
@@ -245,7 +251,7 @@ class Tape(TorchFunctionMode):
         try:
             args, kwargs = slots.rebuilt(tensors)
             with torch.random.fork_rng():
-                found = Slots((self._inside(fn, args, kwargs),), batch_first).tensors
+                found = Slots((fn(*args, **kwargs),), batch_first).tensors
         except (RuntimeError, TypeError, ValueError, NotImplementedError):
             call.exact = None  # an operator without a float64 kernel: this call has no measured floor
             return

@@ -15,7 +15,7 @@ from ambidex.core.model import Batch, Inspectable
 from ambidex.core.report import Coverage, LayerRow, Report, WholeModel
 from ambidex.core.rule import Cause
 from ambidex.core.trace import Trace
-from ambidex.core.types import Array
+from ambidex.core.types import Array, Call
 from ambidex.engine import align, diagnose, feed, findings, prove
 from ambidex.engine import weights as weighting
 from ambidex.engine.glue import Gap, Glue
@@ -166,7 +166,8 @@ def _compare(job: Job, ref: Trace, first: Trace, batch: Batch, inputs: Any, *, s
     with job.step("run the candidate", 0.4):
         chained = _with_weights(job.candidate, job.candidate.run(batch)) if job.weights == "carry" else first
         again = job.candidate.run(batch, record=False)
-    reproducible = steady and _same_outputs(chained, again)
+    drawn = diagnose.drawing(ref.calls), diagnose.drawing(chained.calls)
+    reproducible = steady and _same_outputs(chained, again) and not drawn[0] and not drawn[1]
     with job.step("align", 0.5):
         a, forced = _align(job, ref, chained, pairing, batch)
         a, forced, pairing, chained = _settle(job, ref, first, chained, pairing, batch, a, forced)
@@ -177,12 +178,15 @@ def _compare(job: Job, ref: Trace, first: Trace, batch: Batch, inputs: Any, *, s
         case = diagnose.Case(a, Player(ref, job.reference, job.evaluate), Player(forced.trace, job.candidate, job.evaluate), pairing,
                              job.masks, job.weights, {j: m.outputs for j, m in forced.pairs.items()})
         case.candidate.trace.layer_weights = chained.layer_weights
-        causes, fixes = _explain(case, forced, paired)
-        if not _same_outputs(chained, again):
-            causes = _random(job, case, forced, batch, a, chained) + causes
+        random = _drawn(case, drawn)
+        if not random and not _same_outputs(chained, again):
+            random = _random(job, case, forced, batch, a, chained)
+        glue = Glue(case, forced.trace, random={c.index for c in drawn[0] + drawn[1]})
+        causes, fixes = _explain(case, forced, paired, glue)
+        causes = random + causes
     with job.step("prove all fixes together", 0.95):
         fixed = prove.run_fixed(case, batch, fixes) if causes and (fixes.pairs or fixes.gaps) else None
-    return _report(job, ref, chained, a, forced, pairing, paired, causes, fixed, inputs, reproducible=reproducible)
+    return _report(job, ref, chained, a, forced, pairing, paired, causes, fixed, inputs, glue, reproducible=reproducible)
 
 
 def _align(job: Job, ref: Trace, chained: Trace, pairing: weighting.Pairing, batch: Batch) -> tuple[align.Alignment, Forced]:
@@ -235,8 +239,21 @@ def _with_floors(job: Job, a: align.Alignment, forced: Forced, batch: Batch, cha
     return run_forced(job.candidate, batch, a, forced.trace, job.masks, force_inputs=True, exact=True)
 
 
-def _explain(case: diagnose.Case, forced: Forced, paired: list[Paired]) -> tuple[list[Cause], prove.Fixes]:
-    glue = Glue(case, forced.trace)
+def _drawn(case: diagnose.Case, drawn: tuple[list[Call], list[Call]]) -> list[Cause]:
+    """Active dropout on either side; the same layer once, though it is called several times."""
+    found: dict[str, Cause] = {}
+    for side, calls in zip(("reference", "candidate"), drawn, strict=True):
+        for call in calls:
+            cause = Cause("random", "Dropout", "Dropout", source=call.layer.source, framework=case.candidate.trace.framework,
+                          reference_framework=case.reference.trace.framework, candidate_cls=call.layer.cls, proven=True,
+                          before=difference(call.inputs[0].reshape(-1), call.computed[0].reshape(-1)), after=0.0,
+                          proof="run in inference, the layer's output is not its input", detail={"side": side})
+            setattr(cause, f"{side}_path", call.path)
+            found.setdefault(call.path, cause)
+    return list(found.values())
+
+
+def _explain(case: diagnose.Case, forced: Forced, paired: list[Paired], glue: Glue) -> tuple[list[Cause], prove.Fixes]:
     causes: list[Cause] = []
     fixes = prove.Fixes()
     explained: set[str] = set()
@@ -276,7 +293,7 @@ def _structure(case: diagnose.Case, forced: Forced, causes: list[Cause]) -> list
         for path, role in lonely:
             m = by_path.get(path)
             if m is not None:
-                if not any(c.kind == "parameter" and c.name == role and c.candidate_path == m.candidate.path for c in causes):
+                if not m.faulty and not any(c.kind == "parameter" and c.name == role and c.candidate_path == m.candidate.path for c in causes):
                     cause = diagnose.parameter_cause(case, m, role)
                     cause.detail["effect"] = False
                     found.append(cause)
@@ -312,9 +329,8 @@ def _random(job: Job, case: diagnose.Case, forced: Forced, batch: Batch, a: alig
     return causes
 
 
-def _rows(a: align.Alignment, chained: Trace, forced: Forced, causes: list[Cause]) -> tuple[list[LayerRow], Coverage]:
+def _rows(a: align.Alignment, chained: Trace, forced: Forced, glue: Glue) -> tuple[list[LayerRow], Coverage]:
     rows: list[LayerRow] = []
-    faulty_glue = {c.candidate_path for c in causes}
     for j in sorted(forced.pairs):
         m = forced.pairs[j]
         plain = chained.calls[j] if j < len(chained.calls) else None
@@ -325,12 +341,14 @@ def _rows(a: align.Alignment, chained: Trace, forced: Forced, causes: list[Cause
         status = "faulty" if m.faulty else "glue" if m.glue else "same"
         rows.append(LayerRow(reference=m.reference.path, candidate=m.candidate.path, op=m.reference.op or m.candidate.op, matched_by=m.how,
                              chained=chain, shadow=m.shadow, floor=m.floor, ratio=m.ratio, status=status))
-    clean_gap = _covered(a, forced)
+    clean_gap = _covered(a, forced) | glue.inside
+    for ref_path, cand_path, gap in glue.regions:
+        rows.append(LayerRow(reference=ref_path, candidate=cand_path, op="", matched_by="region", shadow=gap.diff, floor=gap.floor,
+                             ratio=gap.diff / gap.floor if gap.floor else None, status="glue"))
     only_ref = [c.path for c in a.reference.calls if not c.layer.functional and c.index not in a.by_reference
                 and c.op not in align.PLUMBING and ("r", c.index) not in clean_gap]
     only_cand = [c.path for c in a.candidate.calls if not c.layer.functional and c.index not in a.matches
                  and c.op not in align.PLUMBING and ("c", c.index) not in clean_gap]
-    del faulty_glue
     rows += [LayerRow(reference=p, candidate=None, op="", matched_by="", status="unmatched") for p in dict.fromkeys(only_ref)]
     rows += [LayerRow(reference=None, candidate=p, op="", matched_by="", status="unmatched") for p in dict.fromkeys(only_cand)]
     return rows, Coverage(matched=len(forced.pairs), only_in_reference=list(dict.fromkeys(only_ref)),
@@ -343,19 +361,17 @@ def _covered(a: align.Alignment, forced: Forced) -> set[tuple[str, int]]:
 
     found: set[tuple[str, int]] = set()
     for m in forced.pairs.values():
-        for arrived in m.arrived:
-            if arrived in m.glue:
-                continue
-            p = arrived.port
-            r = region_of(a.reference, m.reference.origins[p.reference], arrived.wanted, set(a.by_reference))
-            c = region_of(forced.trace, m.candidate.origins[p.candidate], arrived.received, set(a.matches))
-            found |= {("r", x.index) for x in r.calls} | {("c", x.index) for x in c.calls}
+        if m.glue or m.faulty:
+            continue
+        for tag, trace, call, matched in (("r", a.reference, m.reference, set(a.by_reference)), ("c", forced.trace, m.candidate, set(a.matches))):
+            for origin, value in zip(call.origins, call.received, strict=True):
+                found |= {(tag, x.index) for x in region_of(trace, origin, value, matched).calls}
     return found
 
 
 def _report(job: Job, ref: Trace, chained: Trace, a: align.Alignment, forced: Forced, pairing: weighting.Pairing, paired: list[Paired],
-            causes: list[Cause], fixed: Trace | None, inputs: Any, *, reproducible: bool) -> Report:
-    rows, coverage = _rows(a, chained, forced, causes)
+            causes: list[Cause], fixed: Trace | None, inputs: Any, glue: Glue, *, reproducible: bool) -> Report:
+    rows, coverage = _rows(a, chained, forced, glue)
     max_abs, size, name = whole(paired, ref, chained, job.masks)
     rel = None if max_abs is None else max_abs / size if size else 0.0
     share = [m.floor / scale(m.reference.outputs[0]) for m in forced.pairs.values() if m.reference.outputs and np.isfinite(m.floor)]

@@ -113,9 +113,19 @@ def _items(case: Case, m: Measured) -> list[Item]:
     for role in dict.fromkeys([*other, *own]):
         if (role in own) != (role in other):
             items.append(Item("parameter", role))
+    if explicit_padding(case, m) is not None and not any(i.name == "pads" for i in items):
+        items.insert(0, Item("attr", "pads", (_padding(r), f"zeros of a layer in front ({explicit_padding(case, m)})")))
     if r.op == c.op and _has_mask(r) != _has_mask(c):
         items.append(Item("mask", "missing" if _has_mask(r) else "extra"))
     return items
+
+
+def explicit_padding(case: Case, m: Measured) -> str | None:
+    """The path of a padding layer that feeds only this call of the candidate, when its input has no partner."""
+    if any(a.port.candidate == 0 for a in m.arrived) or not m.candidate.origins or m.candidate.origins[0][0] != "call":
+        return None
+    call = case.candidate.trace.calls[m.candidate.origins[0][1]]
+    return call.path if call.op == "Pad" else None
 
 
 def _padding(call: Call) -> Any:
@@ -134,11 +144,16 @@ def _has_mask(call: Call) -> bool:
     return "mask" in call.names
 
 
-def forced_inputs(m: Measured) -> list[Array]:
-    """The candidate's inputs as the reference's values."""
+def forced_inputs(m: Measured, *, unpadded: bool = False) -> list[Array]:
+    """The candidate's inputs as the reference's values; ``unpadded``: also where a padding layer stands in front."""
     made = [np.asarray(v) for v in m.candidate.inputs]
     for a in m.arrived:
         made[a.port.candidate] = a.wanted.astype(made[a.port.candidate].dtype)
+    names = (m.reference.layer.layout, m.candidate.layer.layout)
+    if unpadded and not any(a.port.candidate == 0 for a in m.arrived) and m.reference.inputs:
+        value = m.reference.inputs[0]
+        if len(names[0]) == len(names[1]) == value.ndim and set(names[0]) == set(names[1]):
+            made[0] = value.transpose([names[0].index(ch) for ch in names[1]])
     return made
 
 
@@ -181,7 +196,7 @@ def _after(case: Case, m: Measured, subset: Sequence[Item]) -> float | None:
     op = r.op if changes_op else c.op
     attrs = dict(r.layer.attrs) if changes_op else dict(c.layer.attrs)
     weights, other = dict(case.candidate.weights(c)), case.reference.weights(r)
-    inputs = forced_inputs(m)
+    inputs = forced_inputs(m, unpadded=any(i.name == "pads" for i in subset))
     names = list(c.names)
     for item in subset:
         if item.kind == "attr":
@@ -217,6 +232,8 @@ def _live(case: Case, m: Measured, subset: Sequence[Item]) -> float | None:
     for item in subset:
         if item.kind == "attr":
             attrs.update(_attr_values(r, item.name))
+    if "pads" in attrs and explicit_padding(case, m) is not None:
+        return None
     roles = [i.name for i in subset if i.kind == "weight"]
     own, other = case.candidate.weights(c), case.reference.weights(r)
     if any(own[role].shape != other[role].shape for role in roles if role in own and role in other):
@@ -345,6 +362,17 @@ def _role_of(call: Call, v: Any) -> str:
     if call.op in {"Mul", "Div"}:
         return "scale" if min(x.size for x in call.inputs) == 1 or len(call.inputs) == 1 else "factor"
     return ""
+
+
+def drawing(calls: Iterable[Call]) -> list[Call]:
+    """Dropout that is active although the run is one of inference: its output is not its input."""
+    found = []
+    for call in calls:
+        if call.op == "Dropout" and call.inputs and call.computed and call.inputs[0].size == call.computed[0].size:
+            a, b = call.inputs[0].reshape(-1), call.computed[0].reshape(-1)
+            if not np.array_equal(a, b, equal_nan=True):
+                found.append(call)
+    return found
 
 
 def reproducibility(first: Iterable[Call], second: Iterable[Call]) -> list[Call]:

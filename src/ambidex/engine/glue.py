@@ -18,7 +18,7 @@ from ambidex.engine.diagnose import Case, _vary, describe_variant
 from ambidex.engine.layout import View, difference, scale, views
 from ambidex.engine.measure import _compare
 from ambidex.engine.replay import Player, Region, region_of, replay
-from ambidex.engine.variants import of_call
+from ambidex.engine.variants import is_causal, is_mask, of_call
 from ambidex.rules import variants as rule_variants
 
 
@@ -47,22 +47,34 @@ class Glue:
     known: dict[int, Any] = field(default_factory=dict)  # reference call index -> variant that the candidate computes
     seen: set[tuple[Any, ...]] = field(default_factory=set)
     causes: list[Cause] = field(default_factory=list)
+    rewired: list[str] = field(default_factory=list)  # scopes of explained rewirings
+    random: set[int] = field(default_factory=set)  # calls that draw: what they feed is theirs
+    inside: set[tuple[str, int]] = field(default_factory=set)  # calls compared as part of a region
+    regions: list[tuple[str, str, Gap]] = field(default_factory=list)  # gaps as rows of the report
 
     def explain(self, gap: Gap) -> Cause | None:
         """The cause of one gap; None when an earlier one already accounts for it."""
         a = self.case.alignment
         ref_region = region_of(a.reference, gap.reference_origin, gap.wanted, set(a.by_reference))
         cand_region = region_of(self.run, gap.candidate_origin, gap.received, set(a.matches))
+        if any(c.index in self.random for c in cand_region.calls) or any(c.index in self.random for c in ref_region.calls):
+            return None
         spot = ("gap", gap.reference_origin, gap.candidate_origin)
         if spot in self.seen:
             return None
         self.seen.add(spot)
+        if ref_region.calls and cand_region.calls:
+            steps = [[c for c in region.calls if c.op not in PLUMBING] or region.calls for region in (ref_region, cand_region)]
+            self.regions.append((steps[0][-1].path, steps[1][-1].path, gap))
+            self.inside |= {("r", c.index) for c in ref_region.calls} | {("c", c.index) for c in cand_region.calls}
         base = self._known_changes(ref_region)
         if base and self._agrees(gap, replay(self.case.reference, ref_region, base)):
             return None
         found = (self._index(gap) or self._factor(gap, ref_region, cand_region) or self._constant(gap, ref_region, cand_region)
                  or self._reference_side(gap, ref_region, cand_region, base) or self._candidate_side(gap, ref_region, cand_region)
-                 or self._wiring(gap, cand_region) or self._two(gap, ref_region, cand_region) or self._order(gap, ref_region, cand_region))
+                 or self._order(gap, ref_region, cand_region) or self._wiring(gap, cand_region) or self._two(gap, ref_region, cand_region))
+        if found is None and self._follows(cand_region):
+            return None
         if found is None:
             found = self._cause(gap, cand_region, kind="unknown", op=_last_op(ref_region) or (gap.consumer.op if gap.consumer else ""),
                                 name="between layers")
@@ -72,7 +84,14 @@ class Glue:
             return None
         self.seen.add(key)
         self.causes.append(found)
+        if found.kind == "wiring" and gap.consumer is not None:
+            self.rewired.append(gap.consumer.scope)
         return found
+
+    def _follows(self, cand_region: Region) -> bool:
+        """Whether the code of this gap stands in a block that an explained rewiring has changed already."""
+        scopes = {c.scope for c in cand_region.calls if c.scope}
+        return any(scope and (w == scope or w.startswith(scope + "/") or w.startswith(scope + ".")) for scope in scopes for w in self.rewired)
 
     # ------------------------------------------------------------------ helpers
     def _cause(self, gap: Gap, cand_region: Region, at: Call | None = None, reference_at: Call | None = None, **given: Any) -> Cause:
@@ -92,6 +111,10 @@ class Glue:
         made.before, made.floor = gap.diff, gap.floor
         made.detail.setdefault("consumer", gap.consumer.op if gap.consumer else "output")
         return made
+
+    def _producer(self, gap: Gap) -> Call | None:
+        """The candidate's call whose value arrives."""
+        return self.run.calls[gap.candidate_origin[1]] if gap.candidate_origin[0] == "call" else None
 
     def _agrees(self, gap: Gap, value: Array | None, *, candidate: bool = False) -> bool:
         """Whether a replayed value explains the gap: the reference's variant gives what was received, or the
@@ -144,14 +167,24 @@ class Glue:
         mine = next((c for c in reversed(cand_region.calls) if c.op.startswith("Reduce")), None)
         if mean is not None and mine is not None and mean.op != mine.op:
             return None  # sum against mean: the variants name it
-        return self._cause(gap, cand_region, at, kind="scale", op=gap.consumer.op if gap.consumer else "", name="factor", reference=1.0,
+        producer = self._producer(gap) if not cand_region.calls else None
+        theirs = next((c for c in reversed(ref_region.calls) if c.op not in PLUMBING), None)
+        return self._cause(gap, cand_region, at or producer, theirs, kind="scale", op=gap.consumer.op if gap.consumer else "", name="factor", reference=1.0,
                            candidate=k, proven=True, after=float(np.abs(b / k - a).max()),
                            proof=f"the candidate's value divided by {k:.6g} is the reference's",
                            detail={"guess": guess, "consumer": gap.consumer.op if gap.consumer else "output"})
 
     def _constant(self, gap: Gap, ref_region: Region, cand_region: Region) -> Cause | None:
         """A layer that was evaluated when the model was built: its value is a constant of the graph now."""
+        trace = self.case.reference.trace
+        root = self.case.alignment.root(trace, gap.reference_origin)
         lonely = [c for c in ref_region.calls if c.layer.weights and c.computed]
+        if gap.candidate_origin[0] == "const" and (lonely or root[0] == "call" and trace.calls[root[1]].layer.weights):
+            made_by = lonely[-1] if lonely else trace.calls[root[1]]
+            return self._cause(gap, cand_region, gap.consumer, made_by, kind="constant", op=made_by.op, name=made_by.path, proven=True, after=0.0,
+                               proof="with the reference's value in place of the constant the layer is at its floor")
+        edges = {o[1] for c in ref_region.calls for o in c.origins if o[0] == "call"} - {c.index for c in ref_region.calls}
+        lonely += [trace.calls[i] for i in sorted(edges) if trace.calls[i].layer.weights and trace.calls[i].computed]
         if not lonely:
             return None
         spots: list[tuple[Call, int]] = [(c, i) for c in cand_region.calls for i, o in enumerate(c.origins)
@@ -313,6 +346,12 @@ class Glue:
 def _worded(v: Any, call: Call, region: Region, *, mirrored: bool) -> dict[str, Any]:
     made = describe_variant(v, call, mirrored)
     detail = {**made.get("detail", {}), "region": _ops(region)}
+    if v.kind == "missing" and len(call.inputs) > 1:
+        others = [x for i, x in enumerate(call.inputs) if str(i) != v.name]
+        if any(is_mask(x) for x in others):
+            made = {"kind": "mask", "op": call.op, "name": "extra" if mirrored else "missing"}
+            if any(is_causal(x) for x in others):
+                made["name"] = "causal_missing" if not mirrored else "extra"
     if made["kind"] == "mask" and call.op not in {"Attention", "Softmax", "GRU", "LSTM"}:
         softmax = any(c.op in {"Softmax", "Attention"} for c in region.calls)
         pooled = any(c.op.startswith("Reduce") for c in region.calls)

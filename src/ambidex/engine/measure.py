@@ -191,7 +191,7 @@ def plan_for(a: Alignment, base: Trace, *, force_inputs: bool) -> tuple[Plan, di
             plan.outputs[c.key] = values
         given: list[Array | None] = [None] * len(c.received)
         for port in ins:
-            if c.received[port.candidate].dtype.kind in "fc":
+            if c.received[port.candidate].dtype.kind in "fciu":
                 given[port.candidate] = port.view.to(r.inputs[port.reference])
         if any(v is not None for v in given):
             plan.inputs[c.key] = given
@@ -220,7 +220,7 @@ def _measure(a: Alignment, r: Call, c: Call, how: str, ins: list[Port], outs: li
     m = Measured(r, c, how, outs)
     for port in ins:
         value = r.inputs[port.reference]
-        if value.dtype.kind not in "fc":
+        if value.dtype.kind not in "fciu":
             continue
         wanted, received = port.view.to(value), c.received[port.candidate]
         d = _compare(wanted, received, masks)
@@ -272,6 +272,8 @@ def input_floor(trace: Trace, call: Call, i: int) -> float:
     """The round-off of what arrives: zero from a layer (its own floor counts there), functional code has its own."""
     kind, where, number = call.origins[i]
     value = call.received[i]
+    if value.dtype.kind in "iu":
+        return 0.0
     least = floors.least(value)
     if kind == "call" and trace.calls[where].layer.functional:
         found = floors.of_call(trace.calls[where], number)

@@ -131,6 +131,16 @@ def is_mask(array: Array) -> bool:
     return bool(high == 0 and low <= -1e3 and np.isin(array, (low, high)).all())
 
 
+def is_causal(array: Array) -> bool:
+    """A square mask over its last two axes that hides (or shows) a triangle."""
+    if array.ndim < 2 or array.shape[-1] != array.shape[-2] or array.shape[-1] < 2 or not is_mask(array):
+        return False
+    one = array.reshape(-1, *array.shape[-2:])
+    seen = one[0] == one[0].max()
+    return bool((one == one[0]).all() and (np.array_equal(seen, np.tril(np.ones_like(seen)))
+                                           or np.array_equal(seen, np.triu(np.ones_like(seen), 1))))
+
+
 def _masks(call: Call) -> Iterable[Variant]:
     for i, value in enumerate(call.inputs):
         if not is_mask(value):
