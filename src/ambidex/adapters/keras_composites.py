@@ -87,7 +87,8 @@ def _bare(layer: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
 
 def _whole(tape: Tape, layer: Any, path: str, fn: Callable[..., Any], args: Any, kwargs: Any,
            exact: Callable[..., Any] | None = None) -> Any:
-    exact_fn = None if is_random(layer, tape.training) else in_float64(layer, exact or layer.call)
+    training = bool(tape.training if kwargs.get("training") is None else kwargs["training"])
+    exact_fn = None if is_random(layer, training) else in_float64(layer, exact or layer.call)
     known = tape.tree.by_path.get(path)
     describe = partial(tape.tree.describe, layer, path) if known is None else lambda: known
     given = {k: v for k, v in kwargs.items() if v is not None}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -38,6 +39,16 @@ _SILENT = {
 _ALIASES = {"convert_to_tensor", "stop_gradient", "copy", "array"}
 #: functions that call the user's functions: those are recorded, not the frame around them
 _CONTROL = {"cond", "while_loop", "fori_loop", "switch", "scan", "map", "associative_scan", "custom_gradient"}
+_TF_NAMES = {"features": "x", "logits": "x"}
+#: functions of tf.nn that are several raw operators, but one in every other framework
+_WHOLE = ("gelu", "silu", "swish", "softmax", "log_softmax")
+
+
+def tf_nn() -> Any:
+    """TensorFlow's public ``tf.nn``."""
+    import tensorflow as tf
+
+    return tf.nn
 
 
 class Active(threading.local):
@@ -45,6 +56,7 @@ class Active(threading.local):
 
 
 ACTIVE = Active()
+_WRAPPERS: dict[Any, Any] = {}
 
 
 @contextmanager
@@ -60,6 +72,8 @@ def recording(tape: Tape) -> Iterator[None]:
                 from ambidex.adapters.keras_raw import intercept
 
                 stack.enter_context(intercept(lambda: ACTIVE.tape))
+                for name in _WHOLE:
+                    put(tf_nn(), name, _wrapped(getattr(tf_nn(), name), name))
         before, ACTIVE.tape = ACTIVE.tape, tape
         try:
             yield
@@ -113,7 +127,7 @@ def _operation_call(original: Callable[..., Any]) -> Callable[..., Any]:
         if tape.quiet or isinstance(self, KerasLayer):
             return original(self, *args, **kwargs)
         name, fn = _snake(type(self).__name__), functools.partial(original, self)
-        return _functional(tape, name, fn, args, kwargs, operation=self)
+        return functional(tape, name, fn, args, kwargs, operation=self)
 
     return call
 
@@ -142,30 +156,34 @@ def _snake(name: str) -> str:
 # ---------------------------------------------------------------- functions
 
 
-def _modules() -> list[tuple[Any, bool]]:
-    """The modules whose public functions users and libraries call; True: of keras.activations."""
+def _modules() -> list[Any]:
+    """The modules whose public functions users and libraries call."""
     from keras.src import activations as source_activations
     from keras.src import ops as source_ops
 
-    return [(keras.ops, False), (keras.ops.nn, False), (keras.ops.numpy, False), (keras.ops.image, False),
-            (keras.ops.linalg, False), (source_ops, False), (keras.random, False), (keras.activations, True),
-            (source_activations, True)]
+    found = [keras.ops, keras.ops.nn, keras.ops.numpy, keras.ops.image, keras.ops.linalg, source_ops, keras.random,
+             keras.activations, source_activations]
+    twins = ("ops", "ops.nn", "ops.numpy", "ops.image", "ops.linalg", "random", "activations")  # behind tf.keras
+    return found + [m for name in twins if (m := sys.modules.get(f"keras._tf_keras.keras.{name}")) is not None]
 
 
 def _wrap_functions(put: Callable[[Any, str, Any], None]) -> None:
-    made: dict[int, Any] = {}
-    for module, activation in _modules():
+    for module in _modules():
         for name, fn in list(vars(module).items()):
-            if name.startswith("_") or not isinstance(fn, types.FunctionType):
-                continue
-            if id(fn) not in made:
-                made[id(fn)] = _function(name, fn, activation)
-            put(module, name, made[id(fn)])
+            if not name.startswith("_") and isinstance(fn, types.FunctionType):
+                put(module, name, _wrapped(fn, name))
 
 
-def _function(name: str, fn: Callable[..., Any], activation: bool) -> Callable[..., Any]:
+def _wrapped(fn: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """The recording wrapper of a function, made once: another run uses it again."""
+    if fn not in _WRAPPERS:
+        _WRAPPERS[fn] = _function(name, fn)
+    return _WRAPPERS[fn]
+
+
+def _function(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(fn)
-    label = fn.__name__ if not fn.__name__.startswith("_") else name
+    label = name if name in _WHOLE or fn.__name__.startswith("_") else fn.__name__
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -174,13 +192,14 @@ def _function(name: str, fn: Callable[..., Any], activation: bool) -> Callable[.
             return fn(*args, **kwargs)
         if label in _SILENT:
             return tape.inside(fn, args, kwargs)
-        return _functional(tape, label, fn, args, kwargs, signature=signature, activation=activation)
+        return functional(tape, label, fn, args, kwargs, signature=signature)
 
     return call
 
 
-def _functional(tape: Tape, name: str, fn: Callable[..., Any], args: Any, kwargs: Any, *, operation: Any = None,
-                signature: inspect.Signature | None = None, activation: bool = False) -> Any:
+def functional(tape: Tape, name: str, fn: Callable[..., Any], args: Any, kwargs: Any, *, operation: Any = None,
+               signature: inspect.Signature | None = None) -> Any:
+    """One functional operator of the model's own code: an Operation of a graph, or a function."""
     if not tape.functional:
         return tape.inside(fn, args, kwargs)
     tensors = Slots(args, kwargs).tensors
@@ -219,5 +238,8 @@ def _meaning(name: str, args: Any, kwargs: Any, operation: Any,
     if variadic:
         return kl.operation(name, args, kwargs)
     bound = signature.bind(*args, **kwargs)
-    bound.apply_defaults()  # keras.activations and keras.ops have different defaults under one name
-    return kl.operation(name, (), bound.arguments)
+    bound.apply_defaults()  # keras.activations, keras.ops and tf.nn have different defaults under one name
+    given = dict(bound.arguments)
+    if given.get("axis", 0) is None and name in ("softmax", "log_softmax"):
+        given["axis"] = -1  # as tf.nn means it
+    return kl.operation(name, (), {_TF_NAMES.get(k, k): v for k, v in given.items()})

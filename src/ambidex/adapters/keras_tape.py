@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import keras
 import numpy as np
 from keras.src import backend
 
 from ambidex.adapters.keras_tensors import (
     Slots,
     dtype_of,
+    float64_promotion,
     fresh,
     is_float,
     is_tensor,
@@ -54,7 +54,7 @@ class Tape:
                  training: bool = False) -> None:
         self.tree, self.plan = tree, plan or Plan()
         self.record, self.want_exact, self.training = record, exact, training
-        self.touched = {*self.plan.inputs, *self.plan.outputs, *self.plan.replace}
+        self.touched = {*self.plan.inputs, *self.plan.outputs, *self.plan.replace, *self.plan.feed}
         self.functional = record or any(":" in key for key in self.touched)
         self.calls: list[Call] = []
         self.saved: dict[str, Saved] = {}
@@ -152,6 +152,10 @@ class Tape:
         for i, given in enumerate(plan.inputs.get(key, ())):
             if given is not None and i < len(tensors):
                 tensors[i], forced = tensor_like(given, tensors[i]), True
+        for i, compute in plan.feed.get(key, ()):
+            value = compute()
+            if value is not None and i < len(tensors):
+                tensors[i], forced = tensor_like(value, tensors[i]), True
         call.inputs = call.received
         if forced:
             call.inputs = [self.value(t) for t in tensors]
@@ -256,13 +260,15 @@ class Tape:
 
 def run_exact(fn: Run, slots: Slots, given: list[Any]) -> list[Any] | None:
     """``fn`` on float64 values; None when it has no float64 kernel or falls back to a narrower type inside."""
+    floats = [t for t in given if is_float(t)]
+    if any(dtype_of(t) != "float64" for t in floats):
+        return None  # a backend without float64 (JAX unless told otherwise)
     try:
         args, kwargs = slots.rebuilt(given, wide_setting)
-        made = Slots((fn(*args, **kwargs),), wanted=is_tensor).tensors
+        with float64_promotion():
+            made = Slots((fn(*args, **kwargs),), wanted=is_tensor).tensors
     except Exception:  # any reason means the same: this operator has no float64 reference here, so no measured floor
         return None
-    was_wide = any(is_float(t) for t in given if not isinstance(t, keras.Variable))
-    for t in made:
-        if is_float(t) and dtype_of(t) != "float64" and was_wide:
-            return None
+    if floats and any(is_float(t) and dtype_of(t) != "float64" for t in made):
+        return None
     return [wide(t) for t in made]

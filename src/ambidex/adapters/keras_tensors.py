@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import keras
@@ -24,16 +25,35 @@ else:
 _NARROW = {"float16", "bfloat16", "float32"}
 
 
+_kinds: dict[type, str] = {}
+
+
+def _kind(value: Any) -> str:
+    """"tensor", "variable", "array" or "", remembered by type: asking Keras' and TensorFlow's classes is slow."""
+    cls = type(value)
+    known = _kinds.get(cls)
+    if known is None:
+        if isinstance(value, _TENSOR):
+            known = "tensor"
+        elif isinstance(value, _VARIABLE):
+            known = "variable"
+        else:
+            known = "array" if isinstance(value, np.ndarray) else ""
+        if BACKEND == "jax" and not known:
+            return "tensor" if backend.is_tensor(value) else ""
+        _kinds[cls] = known
+    return known
+
+
 def is_tensor(value: Any) -> bool:
     """A dense tensor with values (no symbolic one)."""
-    if isinstance(value, _TENSOR):
-        return True
-    return BACKEND == "jax" and backend.is_tensor(value)
+    return _kind(value) == "tensor"
 
 
 def is_value(value: Any) -> bool:
     """A tensor, a variable, or a numpy array that is more than a number: what counts as an input of a call."""
-    return is_tensor(value) or isinstance(value, _VARIABLE) or (isinstance(value, np.ndarray) and value.ndim > 0)
+    kind = _kind(value)
+    return kind in ("tensor", "variable") or (kind == "array" and value.ndim > 0)
 
 
 def dtype_of(value: Any) -> str:
@@ -84,6 +104,20 @@ def to_float64(value: Any) -> Any:
 
 def wide(tensor: Any) -> Any:
     return backend.cast(tensor, "float64") if is_float(tensor) and dtype_of(tensor) != "float64" else tensor
+
+
+@contextmanager
+def float64_promotion() -> Iterator[None]:
+    """Keras promotes float64 to float32 on backends other than TensorFlow; not inside."""
+    from keras.src.backend.common import dtypes
+
+    table = dtypes.BIT64_TO_BIT32_DTYPE
+    before = table["float64"]
+    table["float64"] = "float64"
+    try:
+        yield
+    finally:
+        table["float64"] = before
 
 
 def fresh(tensor: Any) -> Any:

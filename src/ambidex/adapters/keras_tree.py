@@ -19,7 +19,8 @@ from ambidex.core.types import Layer, Source
 
 #: attributes of layers that hold bookkeeping of Keras, not members
 _BOOKKEEPING = {"_layers", "_metrics", "_tracker", "_functional", "_operations", "_nodes", "_loss_tracker", "optimizer",
-                "_compile_metrics", "_inputs", "_outputs", "_inbound_nodes", "_outbound_nodes", "_losses", "_parent"}
+                "_compile_metrics", "_inputs", "_outputs", "_inbound_nodes", "_outbound_nodes", "_losses", "_parent",
+                "_modules", "_parameters", "_buffers"}
 
 
 def _graph_of(layer: Any) -> bool:
@@ -79,7 +80,8 @@ def children(layer: Any) -> list[tuple[str, Any]]:
                 found.append((member.name, member))
                 seen.add(id(member))
     else:
-        for attribute, value in vars(layer).items():
+        # with the torch backend a layer is a torch module, which keeps its members in a dictionary of its own
+        for attribute, value in {**vars(layer).get("_modules", {}), **vars(layer)}.items():
             if attribute in _BOOKKEEPING or attribute.startswith("_self_"):  # the latter are TensorFlow's
                 continue
             for name, member in _members(value, attribute.lstrip("_")):
@@ -157,7 +159,7 @@ class Tree:
     @staticmethod
     def _attribute_of(layer: Any, name: str) -> str:
         first = name.split("/")[0]
-        return first if first in vars(layer) else f"_{first}" if f"_{first}" in vars(layer) else first
+        return f"_{first}" if not hasattr(layer, first) and hasattr(layer, f"_{first}") else first
 
     def _attention(self, layer: Any, path: str) -> None:
         source = self.sources[path]
