@@ -219,14 +219,18 @@ def _crop(layer: Any, ndim: int | None) -> Translation:
 
 
 def resize_attrs(interpolation: str, antialias: bool = False) -> Attrs:
-    """Attributes of keras.ops.image.resize: half-pixel centres; bicubic is Keys' with a = -0.5 and weights outside
-    the image left out. The interpolations ONNX lacks keep Keras' name."""
+    """Attributes of keras.ops.image.resize: half-pixel centres; the interpolations ONNX lacks keep Keras' name.
+
+    Bicubic is Keys' with a = -0.5 and weights outside the image left out; only the torch backend has a = -0.75 and
+    repeats the border, unless it antialiases.
+    """
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(interpolation, interpolation)
     attrs: Attrs = {"mode": mode, "coordinate_transformation_mode": "half_pixel",
                     "nearest_mode": "round_prefer_ceil", "antialias": bool(antialias and mode != "nearest")}
     if mode == "cubic":
-        attrs.update(cubic_coeff_a=-0.5, exclude_outside=1)
-        if not attrs["antialias"] and keras.backend.backend() == "tensorflow":
+        plain = None if attrs["antialias"] else keras.backend.backend()
+        attrs.update(cubic_coeff_a=-0.75 if plain == "torch" else -0.5, exclude_outside=plain != "torch")
+        if plain == "tensorflow":
             attrs["coordinate_steps"] = 1024  # TensorFlow looks its weights up in a table of so many sub-pixel places
     return attrs
 

@@ -15,7 +15,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from ambidex.adapters import keras_activations, keras_describe, keras_patch, keras_weights
+from ambidex.adapters import keras_activations, keras_describe, keras_patch, keras_weights, keras_words
 from ambidex.adapters.keras_describe import attention_attrs
 from ambidex.adapters.keras_functional import operation
 from ambidex.adapters.keras_parts import Part, parts
@@ -42,9 +42,11 @@ def translate(layer: keras.layers.Layer, ndim: int | None = None) -> Translation
 def split_activation(layer: keras.layers.Layer) -> tuple[str, dict[str, Any]] | None:
     """The activation that a layer applies to its result; None when it applies none, op "" when it is unknown.
 
-    Recurrent layers have none: theirs act inside.
+    Recurrent layers have none (theirs act inside), nor has a layer with a computation of its own.
     """
-    if not hasattr(layer, "activation") or hasattr(layer, "cell") or hasattr(layer, "forward_layer"):
+    if keras_words.own_class(layer) is None or not hasattr(layer, "activation"):
+        return None
+    if hasattr(layer, "cell") or hasattr(layer, "forward_layer"):
         return None
     found = keras_activations.canonical(layer.activation)
     return None if found[0] == "Identity" else found

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import keras
-
 LAST = {1: "NLC", 2: "NHWC", 3: "NDHWC"}
 FIRST = {1: "NCL", 2: "NCHW", 3: "NCDHW"}
 Attrs = dict[str, Any]
@@ -155,16 +153,11 @@ def transpose_padding(kernel: int, stride: int, dilation: int, padding: str, giv
 
     The output of size (n-1)*stride + reach is cropped: 'same' takes off reach - stride (to n*stride), or with an
     explicit output_padding reach - reach % 2 - output_padding; the smaller half at the beginning. A negative crop is
-    output padding. The torch backend rounds the half the other way.
+    output padding.
     """
     reach = (kernel - 1) * dilation + 1
     if padding == "valid":
         return 0, 0, max(stride - reach, 0) if given is None else given
-    if keras.backend.backend() == "torch":
-        wanted = stride - reach % 2 if given is None else given
-        begin = max(-((reach % 2 - reach + wanted) // 2), 0)
-        extra = min(2 * begin + reach % 2 - reach + wanted, stride - 1)
-        return (begin, begin - extra, 0) if extra <= begin else (begin, 0, extra - begin)
     crop = reach - stride if given is None else reach - reach % 2 - given
     return (crop // 2, crop - crop // 2, 0) if crop >= 0 else (0, 0, -crop)
 
