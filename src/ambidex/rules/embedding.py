@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ambidex.core.rule import Cause
 from ambidex.rules.registry import rule
-from ambidex.rules.words import Known, both, code, layer, number, write
+from ambidex.rules.words import Known, both, code, layer, number, repairing, write
 
 
 @rule
@@ -93,9 +93,8 @@ class EmbeddingScale(Known):
     sample = Cause("scale", "Gather", "", None, 0.25, detail={"guess": "1/sqrt(width)", "consumer": "Add"})
 
     def claims(self, cause: Cause) -> bool:
-        return cause.kind == "scale" and (
-            cause.op in {"Gather", "EmbeddingBag"} or "embedding" in str(cause.detail.get("guess", ""))
-        )
+        tables = {"Gather", "EmbeddingBag"}
+        return cause.kind == "scale" and (cause.op in tables or cause.detail.get("producer") in tables)
 
     def message(self, cause: Cause) -> str:
         guess = cause.detail.get("guess")
@@ -106,12 +105,7 @@ class EmbeddingScale(Known):
         )
 
     def fix(self, cause: Cause) -> str:
-        factor = (
-            number(1 / cause.candidate)
-            if isinstance(cause.candidate, int | float) and cause.candidate
-            else "width ** 0.5"
-        )
-        return f"x = embedding(ids) * {factor}" + (" (width ** 0.5)" if cause.detail.get("guess") else "")
+        return f"multiply the embedding by {repairing(cause)}: x = embedding(ids) * factor"
 
 
 @rule
@@ -132,7 +126,9 @@ class PositionShift(Known):
 
     def message(self, cause: Cause) -> str:
         shift = cause.detail.get("shift")
-        by = f" by {number(shift)}" if shift is not None else ""
+        if shift is None:
+            return "The candidate looks up other ids (index, position) than the reference; they differ by no constant."
+        by = f" by {number(shift)}"
         return (
             f"The candidate looks up ids that are shifted{by} against the reference's (position or index "
             "off by a constant)."
@@ -143,7 +139,7 @@ class PositionShift(Known):
         term = (
             f"{'-' if isinstance(shift, int) and shift > 0 else '+'} {abs(shift)}"
             if isinstance(shift, int)
-            else "minus the shift"
+            else "as the reference has them"
         )
         return write(
             cause,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ambidex.core.rule import Cause, Side
 from ambidex.rules.pairs import agree, other
 from ambidex.rules.registry import rule
-from ambidex.rules.words import Known, both, called, code, layer, number, write
+from ambidex.rules.words import Known, both, called, code, layer, number, repairing, write
 
 
 @rule
@@ -158,12 +158,7 @@ class Factor(Known):
 
     def fix(self, cause: Cause) -> str:
         if cause.kind == "scale":
-            factor = (
-                number(1 / cause.candidate)
-                if isinstance(cause.candidate, int | float) and cause.candidate
-                else "the reference's factor"
-            )
-            return f"multiply by {factor} here"
+            return f"multiply by {repairing(cause)} here"
         if cause.kind == "extra":
             return "take the factor out"
         known = code(cause.reference) if isinstance(cause.reference, int | float) else "the reference's factor"

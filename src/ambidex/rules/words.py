@@ -169,6 +169,15 @@ def write(cause: Cause, *, torch: str, keras: str, other: str = "") -> str:
     return other or f"in torch: {torch}; in Keras: {keras}"
 
 
+def repairing(cause: Cause) -> str:
+    """The factor that repairs a scale cause: one over the candidate's, with the size it is the root of when known."""
+    k, guess = cause.candidate, str(cause.detail.get("guess") or "")
+    if not isinstance(k, int | float) or not k:
+        return "the reference's factor"
+    inverse = guess[2:] if guess.startswith("1/") else f"1/{guess}"
+    return number(1 / k) + (f" (that is {inverse})" if guess else "")
+
+
 def activation(op: str, attrs: Any, framework: str) -> str:
     """The activation as code."""
     attrs = attrs if isinstance(attrs, dict) else {}
