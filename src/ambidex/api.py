@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -130,11 +129,10 @@ def check() -> Any:
 
 
 def explain(code: str) -> str:
-    """The page of a rule, as text."""
-    from ambidex.rules import find
+    """The page of a rule, as Markdown."""
+    from ambidex.rules import find, page
 
-    rule = find(code)
-    return f"{rule.code}: {rule.title}\n\n{inspect.cleandoc(rule.__doc__ or '')}\n"
+    return page(find(code))
 
 
 def label(model: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Annotated, Any, Optional
 
 import typer
@@ -23,42 +22,64 @@ def explain(
     from ambidex.cli import words
 
     words.check_writable(json)
-    chosen = sorted(_all(), key=lambda rule: str(rule.code)) if code is None else [_find(code)]
+    chosen = sorted(_all(), key=lambda rule: rule.code) if code is None else [_find(code)]
     if json is not None:
         pages = [_page(rule) for rule in chosen]
         words.put_json(json, words.as_json({"format": 1, "rules": pages}))
     if json == "-":
         return 0
-    for rule in chosen:
-        if code is None:
+    if code is None:
+        for rule in chosen:
             words.out(f"{rule.code}  {rule.title}")
-        else:
-            words.out(f"{rule.code}: {rule.title}\n\n{inspect.cleandoc(rule.__doc__ or '')}")
+    else:
+        _show(_text(chosen[0]))
     return 0
 
 
+def _show(text: str) -> None:
+    """Markdown: drawn on a terminal, as it is everywhere else."""
+    import sys
+
+    from ambidex.cli import words
+
+    if not sys.stdout.isatty():
+        words.out(text)
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console().print(Markdown(words.printable(text)))
+
+
+def _text(rule: Any) -> str:
+    from ambidex import rules
+
+    return str(rules.page(rule)).rstrip()
+
+
 def _page(rule: Any) -> dict[str, Any]:
-    text = inspect.cleandoc(rule.__doc__ or "")
-    return {"code": rule.code, "name": rule.name, "title": rule.title, "stage": rule.stage, "text": text}
+    return {"code": rule.code, "name": rule.name, "title": rule.title, "stage": rule.stage, "text": _text(rule)}
+
+
+def _find(code: str) -> Any:
+    """A rule by code, number or name, in any case; the nearest ones when there is none."""
+    import difflib
+
+    asked = code.strip().lower()
+    known: dict[str, Any] = {}
+    for rule in _all():
+        known[rule.code.lower()] = known[rule.code[3:]] = known[rule.name.lower()] = rule
+    if asked in known:
+        return known[asked]
+    same_start = [name for name in known if asked and name.startswith(asked)]
+    near = same_start or difflib.get_close_matches(asked, list(known), n=3, cutoff=0.5)
+    rules = list({known[name].code: known[name] for name in near}.values())
+    some = "; ".join(f"{rule.code} ({rule.title})" for rule in rules[:3])
+    todo = f"The nearest: {some}. List all with `ambidex explain`" if some else "List all with `ambidex explain`"
+    raise InputError(f"there is no rule '{code}'", todo=todo)
 
 
 def _all() -> list[Any]:
     from ambidex import rules
 
     return list(rules.all_rules())
-
-
-def _find(code: str) -> Any:
-    """A rule by code or name, in any case; the nearest ones when there is none."""
-    import difflib
-
-    asked = code.strip().lower()
-    known: dict[str, Any] = {}
-    for rule in _all():
-        known[str(rule.code).lower()] = rule
-        known[str(rule.name).lower()] = rule
-    if asked in known:
-        return known[asked]
-    close = difflib.get_close_matches(asked, list(known), n=1, cutoff=0.5)
-    near = f"The nearest is {known[close[0]].code} ({known[close[0]].title})" if close else ""
-    raise InputError(f"there is no rule '{code}'", todo=f"{near}. List all with `ambidex explain`".lstrip(". "))

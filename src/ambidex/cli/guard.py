@@ -25,7 +25,9 @@ def run(arguments: list[str]) -> int:
         with _terminable():
             from ambidex.cli.app import app
 
-            return int(app(arguments, prog_name="ambidex", standalone_mode=False) or 0)
+            code = int(app(arguments, prog_name="ambidex", standalone_mode=False) or 0)
+            # typer turns Ctrl-C into this code without a word
+            return _say("interrupted", code) if code == INTERRUPTED else code
     except KeyboardInterrupt:
         return _say("interrupted", INTERRUPTED)
     except SystemExit as ended:
@@ -65,11 +67,11 @@ def _sentence(error: BaseException) -> tuple[str, int]:
 
 
 def _usage(error: Any) -> str:
-    message = str(error.format_message()).strip().rstrip(".")
-    message = message[:1].lower() + message[1:]
+    message = str(error.format_message()).strip().rstrip(".").replace("Value error, ", "")
+    message = message[:1].lower() + message[1:] + ("" if message.endswith("?") else ".")
     context = getattr(error, "ctx", None)
     command = getattr(context, "command_path", None) or "ambidex"
-    return f"{message}. See `{command} --help`."
+    return f"{message} See `{command} --help`."
 
 
 def _own_frame(error: BaseException) -> str:

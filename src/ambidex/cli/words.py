@@ -65,10 +65,38 @@ def as_json(value: Any) -> str:
 def foreign_code(debug: bool) -> Iterator[None]:
     """Around models and factories: what they print goes to stderr, so that stdout holds the result alone, and what
     frameworks log about themselves goes nowhere (unless ``debug``)."""
-    if not debug:
-        import logging
+    with contextlib.ExitStack() as stack:
+        if not debug:
+            import logging
 
-        for name in ("tensorflow", "absl", "torch", "jax", "h5py"):
-            logging.getLogger(name).setLevel(logging.ERROR)
-    with contextlib.redirect_stdout(sys.stderr):
+            for name in ("tensorflow", "absl", "torch", "jax", "h5py"):
+                logging.getLogger(name).setLevel(logging.ERROR)
+            stack.enter_context(_no_native_log())
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         yield
+
+
+@contextlib.contextmanager
+def _no_native_log() -> Iterator[None]:
+    """TensorFlow's C++ code writes to file descriptor 2 before it reads TF_CPP_MIN_LOG_LEVEL. So that descriptor leads
+    nowhere for a while, and Python's stderr (progress, what the user's code says) to where it led before."""
+    try:
+        sys.stderr.flush()
+        real = os.dup(2)
+    except (OSError, ValueError, AttributeError):  # no stderr at all: nothing to keep quiet
+        yield
+        return
+    before = sys.stderr
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        with open(real, "w", encoding=before.encoding, errors=before.errors, buffering=1, closefd=False) as mine:
+            sys.stderr = mine
+            os.dup2(nowhere, 2)
+            try:
+                yield
+            finally:
+                sys.stderr = before
+                os.dup2(real, 2)
+    finally:
+        os.close(nowhere)
+        os.close(real)
