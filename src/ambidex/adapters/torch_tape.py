@@ -189,10 +189,10 @@ class Tape(TorchFunctionMode):
             args, kwargs = slots.rebuilt(tensors)
         self.saved[key] = (fn, Slots((args, kwargs), batch_first))
         exact_args = self._exact_args(slots, tensors, chained=not leaf) if self.want_exact else None
+        self.calls.append(call)
         if inplace:
             for t in slots.tensors:
                 self.about_to_write(t)
-        self.calls.append(call)
         result = fn(*args, **kwargs)
         out = Slots((result,), batch_first)
         before = {id(t) for t in tensors}
@@ -271,7 +271,8 @@ class Tape(TorchFunctionMode):
         if name in _ALIASES or (name in {"to", "float", "type"} and isinstance(first, torch.Tensor)):
             result = func(*args, **kwargs)
             if isinstance(result, torch.Tensor) and isinstance(first, torch.Tensor):
-                if name == "__get__" and (result.shape != first.shape or result.dtype != first.dtype):
+                attribute = getattr(getattr(func, "__self__", None), "__name__", "") if name == "__get__" else ""
+                if attribute not in {"", "data", "grad"}:
                     pass  # .T, .mT, .real: a real operation, recorded below
                 elif result.dtype == first.dtype or (result.is_floating_point() and first.is_floating_point()
                                                      and result.element_size() >= first.element_size()):
@@ -289,6 +290,8 @@ class Tape(TorchFunctionMode):
             self.values.pop(id(leaves[0]), None)
             self.exacts.pop(id(leaves[0]), None)
             return result
+        if name == "__get__":
+            name = getattr(getattr(func, "__self__", None), "__name__", name)
         meaning = tl.functional(name, args, kwargs)
         op, attrs = meaning if meaning else ("", {})
         inplace = (name.endswith("_") and not name.endswith("__")) or name.startswith("__i") and name not in (
@@ -297,7 +300,7 @@ class Tape(TorchFunctionMode):
         if not self._makes_tensor(name):
             return func(*args, **kwargs)
         scope = self.scopes[-1]
-        label = name.strip("_") if name != "__get__" else "transpose"
+        label = name.strip("_") if name not in {"T", "mT", "H", "mH"} else "transpose"
         layer = Layer(f"{scope}:{label}", op, dict(attrs), cls=label, source=user_frame(2), functional=True)
         return self.execute(layer, probe, args, kwargs, leaf=False, inplace=inplace)
 

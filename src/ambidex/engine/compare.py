@@ -174,6 +174,10 @@ def _compare(job: Job, ref: Trace, first: Trace, batch: Batch, inputs: Any, *, s
     paired = pair_outputs(a, chained, forced.trace, job.masks)
     with job.step("measure in float64", 0.7):
         forced = _with_floors(job, a, forced, batch, chained)
+    if job.weights == "keep" and _faults(forced):
+        with job.step("align", 0.75):
+            a, forced, pairing = _by_structure(job, ref, chained, pairing, batch, a, forced)
+            paired = pair_outputs(a, chained, forced.trace, job.masks)
     with job.step("explain", 0.8):
         case = diagnose.Case(a, Player(ref, job.reference, job.evaluate), Player(forced.trace, job.candidate, job.evaluate), pairing,
                              job.masks, job.weights, {j: m.outputs for j, m in forced.pairs.items()})
@@ -230,6 +234,21 @@ def _settle(job: Job, ref: Trace, first: Trace, chained: Trace, pairing: weighti
                 entry.how = entry.how.replace("order", "trial") if entry in change.report and entry.how == "order" else entry.how
     weighting.carry(pairing, ref, job.candidate, first)
     return a, forced, pairing, chained
+
+
+def _by_structure(job: Job, ref: Trace, chained: Trace, pairing: weighting.Pairing, batch: Batch, a: align.Alignment,
+                  forced: Forced) -> tuple[align.Alignment, Forced, weighting.Pairing]:
+    """Loaded weights that agree crosswise: pair the layers by their place instead, when that leaves less unexplained
+    between the layers (then it is the weights that are exchanged, not the layers)."""
+    other = weighting.pair(ref, chained, job.user_map, by_value=False)
+    if {x[:2] for x in other.layers} == {x[:2] for x in pairing.layers} and {(p.reference, p.candidate) for p in other.raw} == {
+            (p.reference, p.candidate) for p in pairing.raw}:
+        return a, forced, pairing
+    b, second = _align(job, ref, chained, other, batch)
+    second = _with_floors(job, b, second, batch, chained)
+    if sum(bool(m.glue) for m in second.pairs.values()) < sum(bool(m.glue) for m in forced.pairs.values()):
+        return b, second, other
+    return a, forced, pairing
 
 
 def _with_floors(job: Job, a: align.Alignment, forced: Forced, batch: Batch, chained: Trace) -> Forced:
@@ -399,4 +418,4 @@ def _report(job: Job, ref: Trace, chained: Trace, a: align.Alignment, forced: Fo
         coverage=coverage, layers=rows, findings=found, notes=job.notes, weights=pairing.report,
         inputs=list(getattr(inputs, "described", [])),
         environment={"reference": {"framework": ref.framework, **ref.versions}, "candidate": {"framework": chained.framework, **chained.versions}},
-        seconds={k: round(v, 3) for k, v in job.seconds.items()})
+        seconds={k: round(v, 3) for k, v in job.seconds.items()}, threshold=floors.RATIO)

@@ -100,7 +100,9 @@ def _items(case: Case, m: Measured) -> list[Item]:
         weights = case.reference.weights(r)
         kernel = weights["W"].shape[2:] if r.op in {"Conv", "ConvTranspose"} and "W" in weights else None
         size = _spatial(r)
-        for name, (a, b) in ops.differing_attrs(r.op, r.layer.attrs, c.layer.attrs, size=size, kernel=kernel, training=False).items():
+        for name, (a, b) in ops.differing_attrs(
+                r.op, r.layer.attrs, c.layer.attrs, size=size, kernel=kernel, rank=r.inputs[0].ndim if r.inputs else None, training=False,
+                masked=_has_mask(r) or _has_mask(c) or r.op == "Attention" and len(r.inputs) > 3).items():
             if name not in {"num_heads", "hidden_size", "cell", "return_sequences", "output_shape"}:
                 items.append(Item("attr", name, (a, b)))
         pads = [i for i in items if i.name in {"pads", "auto_pad"}]

@@ -114,8 +114,64 @@ def _fits(a: Owner, b: Owner) -> float:
     return 0.0
 
 
-def _assign(ref: Sequence[Owner], cand: Sequence[Owner], extra_names: dict[str, str]) -> list[tuple[int, int, str]]:
-    """One assignment over operator, shapes, values, names and order."""
+def feeders(trace: Trace) -> dict[str, set[str]]:
+    """For every layer with weights: the layers with weights whose values reach it through others."""
+    owning = {layer.path for layer in trace.layers if layer.op and trace.layer_weights.get(layer.path)}
+    reach: list[set[str]] = []
+    found: dict[str, set[str]] = {}
+    for call in trace.calls:
+        mine: set[str] = set()
+        for kind, where, _ in call.origins:
+            if kind == "call" and where < len(reach):
+                source = trace.calls[where]
+                mine |= {source.path} if source.path in owning else reach[where]
+            elif kind == "input":
+                mine.add(f"input {where}")
+        reach.append(mine)
+        if call.path in owning:
+            found.setdefault(call.path, set()).update(mine)
+    return found
+
+
+def _neighbours(score: np.ndarray, ref: Sequence[Owner], cand: Sequence[Owner], reference: Trace, candidate: Trace) -> np.ndarray:
+    """Raise the score of pairs whose feeding (and fed) layers are partners too: order and names alone can mislead."""
+    up_r, up_c = feeders(reference), feeders(candidate)
+    r_paths, c_paths = [o.layer.path for o in ref], [o.layer.path for o in cand]
+    down_r, down_c = _turned(up_r), _turned(up_c)
+    bonus = np.zeros_like(score)
+    for _ in range(4):
+        rows, columns = linear_sum_assignment(-(score + bonus))
+        partner = {r_paths[i]: c_paths[j] for i, j in zip(rows, columns, strict=True) if score[i, j] > 0}
+        fresh = np.zeros_like(score)
+        for i, r in enumerate(r_paths):
+            for j in np.flatnonzero(score[i] > 0):
+                c = c_paths[j]
+                fresh[i, j] = 3.0 * _overlap(up_r.get(r, set()), up_c.get(c, set()), partner) + 1.5 * _overlap(
+                    down_r.get(r, set()), down_c.get(c, set()), partner)
+        if np.array_equal(fresh, bonus):
+            break
+        bonus = fresh
+    return score + bonus
+
+
+def _turned(up: dict[str, set[str]]) -> dict[str, set[str]]:
+    down: dict[str, set[str]] = {}
+    for path, sources in up.items():
+        for source in sources:
+            down.setdefault(source, set()).add(path)
+    return down
+
+
+def _overlap(a: set[str], b: set[str], partner: dict[str, str]) -> float:
+    if not a or not b:
+        return 0.0
+    mapped = {partner.get(x, "input" if x.startswith("input ") else "") for x in a}
+    other = {"input" if x.startswith("input ") else x for x in b}
+    return len(mapped & other) / max(len(mapped | other), 1)
+
+
+def _assign(ref: Sequence[Owner], cand: Sequence[Owner], reference: Trace, candidate: Trace, value_weight: float) -> list[tuple[int, int, str]]:
+    """One assignment over operator, shapes, values, names, order and dataflow."""
     if not ref or not cand:
         return []
     fit = np.array([[_fits(r, c) for c in cand] for r in ref])
@@ -129,9 +185,10 @@ def _assign(ref: Sequence[Owner], cand: Sequence[Owner], extra_names: dict[str, 
                 name[i, j] = alike(r.layer.path, c.layer.path)
                 if abs(sums_r[i] - sums_c[j]) <= 1e-3 * max(1.0, sums_r[i]):
                     value[i, j] = _close_in_value(r, c)
-    expected = _expected(fit + 3 * value + name)
+    expected = _expected(fit + min(3.0, value_weight) * value + name)
     drift = np.abs(expected[:, None] - np.arange(len(cand))[None, :])
-    score = np.where(fit > 0, 10 + fit + 8 * value + 1.5 * name - np.minimum(0.3 * drift, 4.0), 0.0)
+    score = np.where(fit > 0, 10 + fit + value_weight * value + 1.5 * name - np.minimum(0.3 * drift, 4.0), 0.0)
+    score = np.where(fit > 0, _neighbours(score, ref, cand, reference, candidate), 0.0)
     rows, columns = linear_sum_assignment(-score)
     found = []
     for i, j in zip(rows, columns, strict=True):
@@ -165,8 +222,9 @@ def _expected(score: np.ndarray) -> np.ndarray:
     return np.interp(np.arange(n), [*at, n], [*to, m])
 
 
-def pair(reference: Trace, candidate: Trace, user_map: dict[str, str]) -> Pairing:
-    """Pair the weights of two traces; nothing is written yet."""
+def pair(reference: Trace, candidate: Trace, user_map: dict[str, str], *, by_value: bool = True) -> Pairing:
+    """Pair the weights of two traces; nothing is written yet. ``by_value=False``: equal numbers count for nothing, so
+    that a layer which was given another's weights is still paired with the layer that it stands for."""
     ref, ref_raw = owners(reference)
     cand, cand_raw = owners(candidate)
     made = Pairing()
@@ -179,7 +237,7 @@ def pair(reference: Trace, candidate: Trace, user_map: dict[str, str]) -> Pairin
     taken_r, taken_c = {id(r) for r, _, _ in matched}, {id(c) for _, c, _ in matched}
     ref = [r for r in ref if id(r) not in taken_r]
     cand = [c for c in cand if id(c) not in taken_c]
-    for i, j, how in _assign(ref, cand, user_map):
+    for i, j, how in _assign(ref, cand, reference, candidate, 8.0 if by_value else 0.0):
         matched.append((ref[i], cand[j], how))
     taken_r, taken_c = {id(r) for r, _, _ in matched}, {id(c) for _, c, _ in matched}
     left_r = [r for r in ref if id(r) not in taken_r]
