@@ -466,6 +466,66 @@ def test_keras_activations_and_random_functions():
     check_exact(trace)
 
 
+def test_layers_made_in_every_call_have_stable_keys():
+    class Inline(keras.Model):
+        def call(self, x):
+            return L.LeakyReLU(negative_slope=0.3)(x) + L.ReLU()(x)
+
+    wrapped = adapter.wrap(Inline())
+    runs = [[c.key for c in wrapped.run([x_of(2, 3)]).calls] for _ in range(3)]
+    assert runs[0] == ["leaky_re_lu#0", "re_lu#0", ":add#0"] and runs[0] == runs[1] == runs[2]
+
+
+class OwnCore(L.MultiHeadAttention):
+    """The attention core replaced: it is no longer Keras' own, so its code is recorded."""
+
+    def _compute_attention(self, query, key, value, attention_mask=None, training=None, return_attention_scores=False):
+        scores = ops.softmax(ops.einsum("bthd,bshd->bhts", query, key), axis=-1)
+        return ops.einsum("bhts,bshd->bthd", scores, value), scores
+
+
+class OwnCall(L.MultiHeadAttention):
+    """As keras_hub's: another call around Keras' core."""
+
+    def call(self, query, value, key=None):
+        q, k, v = self._query_dense(query), self._key_dense(value), self._value_dense(value)
+        made, _ = self._compute_attention(query=q, key=k, value=v)
+        return self._output_dense(made)
+
+
+def test_subclasses_of_multi_head_attention():
+    x = x_of(2, 4, 6)
+
+    class Own(keras.Model):
+        def __init__(self, kind):
+            super().__init__()
+            self.att = kind(2, 3)
+
+        def call(self, x):
+            return self.att(x, x)
+
+    seen = [c.op for c in adapter.wrap(Own(OwnCore)).run([x]).calls]
+    assert seen.count("Gemm") == 4 and "Softmax" in seen and "Attention" not in seen
+    trace = adapter.wrap(Own(OwnCall)).run([x], exact=True)
+    assert [c.path for c in trace.calls] == [
+        "att/query", "att/key", "att/value", "att/attention", "att/attention_output"]
+    check_exact(trace)
+
+
+def test_a_subclass_that_changes_a_layer_is_opened():
+    class Scaled(L.Dense):
+        def call(self, x):
+            return tf.matmul(x, self.kernel * 0.5) + self.bias
+
+    model = keras.Sequential([keras.Input((3,)), Scaled(4, activation="relu", name="scaled")])
+    wrapped = adapter.wrap(model)
+    trace = wrapped.run([x_of(2, 3)])
+    assert [c.key for c in trace.calls] == ["scaled:mul#0", "scaled:matmul#0", "scaled:add#0"]
+    assert [(layer.path, layer.op, sorted(layer.weights)) for layer in wrapped.layers()] == [
+        ("scaled", "", ["bias", "kernel"])]
+    assert trace.calls[0].origins[0][0] == "weight" and trace.calls[2].origins[1][0] == "weight"
+
+
 @pytest.mark.parametrize("backend", ["torch"])
 def test_other_backends_at_keras_level(backend):
     pytest.importorskip(backend)

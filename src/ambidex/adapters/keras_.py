@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -121,7 +122,8 @@ class KerasModel:
                 trace.updates = {tree.names[id(v)]: numpy_from_tensor(v).copy() for v in found}
         for name, tensor in outputs_by_name(output):
             trace.outputs[name] = tape.value(tensor)
-            trace.output_origins[name] = tape.origins.get(id(tensor), CONST)
+            if record:
+                trace.output_origins[name] = tape.origins.get(id(tensor), CONST)
             mask = getattr(tensor, "_keras_mask", None)
             if mask is not None:
                 tape.masks[name] = numpy_from_tensor(mask)
@@ -203,7 +205,7 @@ def _holders(variable: Any) -> list[Any]:
 
 def _reason(error: Exception) -> str:
     """The first line of an error that says something."""
-    for line in str(error).splitlines():
+    for line in re.sub(r"\x1b\[[0-9;]*m", "", str(error)).splitlines():  # Keras sets some of it in bold
         text = line.strip()
         if text and not text.startswith("Exception encountered when calling"):
             return text[:300]

@@ -13,6 +13,7 @@ import keras
 
 from ambidex.adapters import keras_layers as kl
 from ambidex.adapters.keras_exact import in_float64, is_random
+from ambidex.adapters.keras_sources import calling_source
 from ambidex.adapters.keras_tape import Tape
 from ambidex.adapters.keras_tensors import is_tensor
 from ambidex.adapters.keras_tree import Tree, join, kind_of, owner_of
@@ -22,8 +23,7 @@ from ambidex.errors import UnsupportedError
 
 def run_layer(tape: Tape, layer: Any, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """``original`` is the call of Keras itself with its arguments complete: converted, masks and training filled in."""
-    path = tape.tree.path_of(layer, tape.scopes[-1])
-    kind = tape.tree.kinds[id(layer)]
+    path, kind = tape.tree.place_of(layer, tape.scopes[-1])
     if kind == "leaf":
         result = _leaf(tape, layer, path, original, args, kwargs)
     elif kind == "parts":
@@ -90,7 +90,10 @@ def _whole(tape: Tape, layer: Any, path: str, fn: Callable[..., Any], args: Any,
     training = bool(tape.training if kwargs.get("training") is None else kwargs["training"])
     exact_fn = None if is_random(layer, training) else in_float64(layer, exact or layer.call)
     known = tape.tree.by_path.get(path)
-    describe = partial(tape.tree.describe, layer, path) if known is None else lambda: known
+
+    def describe() -> Layer:
+        return replace(tape.tree.describe(layer, path), source=calling_source()) if known is None else known
+
     given = {k: v for k, v in kwargs.items() if v is not None}
     return tape.execute(path, describe, fn, args, given, parameters=_parameters(type(layer)), exact_fn=exact_fn)
 

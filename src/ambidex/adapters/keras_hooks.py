@@ -220,9 +220,13 @@ def functional(tape: Tape, name: str, fn: Callable[..., Any], args: Any, kwargs:
         place = (built_at(operation) if operation is not None else None) or calling_source()
         return Layer(path, op, dict(attrs), cls=name, source=place, functional=True)
 
-    parameters = tuple(signature.parameters) if signature is not None else ()
+    parameters = () if signature is None or _variadic(signature) else tuple(signature.parameters)
     return tape.execute(path, describe, fn, args, kwargs, parameters=parameters, chained=True,
                         wanted=tape.counts_as_input)
+
+
+def _variadic(signature: inspect.Signature) -> bool:
+    return any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in signature.parameters.values())
 
 
 def _symbolic(args: Any) -> bool:
@@ -234,8 +238,7 @@ def _meaning(name: str, args: Any, kwargs: Any, operation: Any,
     if operation is not None:
         return kl.operation(operation, args, kwargs)
     assert signature is not None
-    variadic = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in signature.parameters.values())
-    if variadic:
+    if _variadic(signature):
         return kl.operation(name, args, kwargs)
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()  # keras.activations, keras.ops and tf.nn have different defaults under one name

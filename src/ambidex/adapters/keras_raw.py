@@ -172,7 +172,9 @@ def _names(op_type: str) -> tuple[str, ...]:
 
 
 def _counts(tape: Tape, value: Any) -> bool:
-    """Known tensors, and tables of floats or booleans; constant integers are axes, permutations and shapes."""
+    """Variables, known tensors, tables of floats or booleans; constant integers are axes, permutations, shapes."""
+    if isinstance(value, tf.Variable):
+        return True
     if not is_tensor(value) or value.dtype.name in _RESOURCES:
         return False
     return tape.known(value) or (len(value.shape) > 0 and (is_float(value) or value.dtype == tf.bool))

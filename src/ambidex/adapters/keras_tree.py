@@ -6,6 +6,7 @@ A layer is a ``leaf`` (one call), is ``opened`` (its own code is recorded), or i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -102,6 +103,7 @@ class Tree:
         self.model = model
         self.paths: dict[int, str] = {}
         self.kinds: dict[int, str] = {}
+        self.members: dict[str, Any] = {}  # path -> layer, containers too; keeps them alive, so that ids stay true
         self.objects: dict[str, Any] = {}  # path of a leaf -> its layer or part
         self.cores: dict[str, Any] = {}  # path of an attention core -> the multi-head layer
         self.activations: dict[str, tuple[str, dict[str, Any]]] = {}  # path of a leaf -> the activation at its end
@@ -131,6 +133,7 @@ class Tree:
         while path in self.sources and path:
             path += "_"
         self.paths[id(layer)] = path
+        self.members[path] = layer
         kind = self.kinds[id(layer)] = kind_of(layer)
         found = built_at(layer)
         if found is None and parent is not None:
@@ -176,13 +179,20 @@ class Tree:
                 self._walk(member, join(path, name), layer, name, source)
         for name in ("_softmax", "_dropout_layer", "_dot_product_attention"):
             if getattr(layer, name, None) is not None:
-                self.paths[id(getattr(layer, name))] = join(path, name)  # inside the core, never a call of its own
+                inner = join(path, name)  # inside the core, never a call of its own
+                self.paths[id(getattr(layer, name))], self.members[inner] = inner, getattr(layer, name)
                 self.kinds[id(getattr(layer, name))] = "leaf"
         for name, member in children(layer):
             self._walk(member, join(path, name), layer, self._attribute_of(layer, name), None)
 
-    def _add(self, layer: Layer) -> None:
-        self.layers.append(layer)
+    @staticmethod
+    def _is_tied(layer: Any) -> bool:
+        """The projection of a reversible embedding that is its table again: no weights of its own."""
+        return isinstance(layer, kl.Part) and layer.name == "reverse" and bool(layer.layer.tie_weights)
+
+    def _add(self, layer: Layer, listed: bool = True) -> None:
+        if listed:
+            self.layers.append(layer)
         self.by_path[layer.path] = layer
 
     # ------------------------------------------------------------------ describing
@@ -191,7 +201,7 @@ class Tree:
         owner = owner_of(layer)
         self.objects[path] = layer
         self.sources.setdefault(path, self.sources[self.paths[id(owner)]])
-        self._add(self.describe(layer, path))
+        self._add(self.describe(layer, path), listed=not self._is_tied(layer))
         if self.by_path[path].op in _FUSING and getattr(layer, "name", "") not in ("depthwise", "reverse"):
             activation = kl.split_activation(owner)
             if activation is not None:
@@ -218,14 +228,18 @@ class Tree:
         return Layer(path, translation.op, dict(translation.attrs), names, cls, translation.layout, source,
                      trainable=trainable)
 
-    def path_of(self, layer: Any, scope: str) -> str:
-        """The path of a layer; one that appeared only while the model ran is named under the running scope."""
+    def place_of(self, layer: Any, scope: str) -> tuple[str, str]:
+        """Path and kind of a layer that is called.
+
+        One that the model makes anew at every call has its class' name under the running scope: its own name counts up.
+        """
         known = self.paths.get(id(layer))
-        if known is None:
-            known = join(scope, layer.name)
-            self._walk(layer, known, None, "", None)
-            known = self.paths[id(layer)]
-        return known
+        if known is not None and self.members[known] is layer:
+            return known, self.kinds[id(layer)]
+        kind = kind_of(layer)
+        if kind in ("attention", "parts", "dot", "time"):
+            kind = "leaf" if own_class(layer) is not None else "opened"
+        return join(scope, re.sub(r"_\d+$", "", layer.name)), kind
 
 
 def owner_of(layer: Any) -> Any:
