@@ -283,6 +283,12 @@ def test_other_files_are_not_reached_yet(suffix: str) -> None:
     assert "does not exist" in fails(f"other{suffix}")
 
 
+def test_a_keras_file_that_is_no_archive_is_told() -> None:
+    write("m.keras", "import os")
+    assert "no .keras archive" in fails("m.keras")
+    assert "Did you mean 'm.keras'?" in fails("n.keras")
+
+
 def test_folders_and_urls() -> None:
     write("sm/saved_model.pb", "")
     assert "is a TensorFlow SavedModel" in fails("sm", UnsupportedError)

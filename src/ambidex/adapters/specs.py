@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import importlib.util
 import sys
+import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -197,6 +198,10 @@ def _open_keras(file: Path) -> Inspectable:
     if not hasattr(keras, "saving") or keras.__version__.startswith("2."):
         raise UnsupportedError(
             f"cannot open '{file.name}'", f"Keras {keras.__version__} is installed", "Keras 3 is needed"
+        )
+    if not zipfile.is_zipfile(file):
+        raise SpecError(
+            f"cannot open '{file.name}'", "it is no .keras archive, or a damaged one", "Save the model again"
         )
     todo = f"Write a function that returns the model and say {file.stem}.py:function"
     try:
