@@ -36,14 +36,16 @@ def _cases() -> Iterator[Any]:
             for reference, candidate in PAIRS:
                 if _can(rule.code, n, "reference", reference) and _can(rule.code, n, "candidate", candidate):
                     shown = "shows" if example.shows else "clean"
-                    yield pytest.param(rule, example, reference, candidate, id=f"{rule.code}-{n}-{shown}-{reference}-{candidate}")
+                    yield pytest.param(
+                        rule, example, reference, candidate, id=f"{rule.code}-{n}-{shown}-{reference}-{candidate}"
+                    )
 
 
 CASES = list(_cases())
 
 
 def values(side: Side) -> list[np.ndarray]:
-    """Canonical inputs: ids, or numbers wide enough to reach every branch of an activation, some rows nearly constant."""
+    """Canonical inputs: ids, or numbers that reach every branch of an activation; one sample of low variance."""
     rng = np.random.default_rng(5)
     made = []
     for shape in side.inputs:
@@ -80,5 +82,10 @@ def test_example(rule: Any, example: Example, reference: str, candidate: str) ->
 def test_every_example_is_run() -> None:
     """An example that no pair can build would be a test that never runs."""
     ran = {(case.values[0].code, id(case.values[1])) for case in CASES}
-    never = [(rule.code, n) for rule in rules.all_rules() for n, e in enumerate(rule.examples) if (rule.code, id(e)) not in ran]
+    never = [
+        (rule.code, n)
+        for rule in rules.all_rules()
+        for n, e in enumerate(rule.examples)
+        if (rule.code, id(e)) not in ran
+    ]
     assert not never

@@ -118,11 +118,24 @@ def _window(a: Mapping[str, Any], n: int, x: Any, value: float = 0.0) -> tuple[A
     return keras.ops.pad(x, pairs, constant_values=value), "valid"
 
 
+def _named_padding(a: Mapping[str, Any], n: int) -> str:
+    """'same' or 'causal' where these pads are that for every size (stride 1); else ""."""
+    pads, strides = _list(a, "pads", 2 * n, 0), _list(a, "strides", n)
+    reach = [(k - 1) * d for k, d in zip(_list(a, "kernel_shape", n), _list(a, "dilations", n), strict=True)]
+    if any(s != 1 for s in strides) or not any(pads):
+        return ""
+    if pads == [*(r // 2 for r in reach), *(r - r // 2 for r in reach)]:
+        return "same"
+    return "causal" if n == 1 and pads == [reach[0], 0] else ""
+
+
 def _conv(a: Mapping[str, Any], shape: Shape, x: Any, name: str) -> Any:
     n = len(shape) - 2
     if a.get("pad_mode", "constant") != "constant" and any(_list(a, "pads", 2 * n, 0)):
         raise UnsupportedError("Keras convolutions pad with zeros only")
-    x, padding = _window(a, n, x)
+    padding = _named_padding(a, n)
+    if not padding:
+        x, padding = _window(a, n, x)
     return getattr(L, f"Conv{n}D")(
         a.get("out", 4),
         _list(a, "kernel_shape", n),
@@ -205,7 +218,7 @@ def _resize(a: Mapping[str, Any], shape: Shape, x: Any, name: str) -> Any:
         a.get("coordinate_transformation_mode"),
         {"linear": "bilinear", "cubic": "bicubic"}.get(a["mode"], a["mode"]),
     )
-    if coordinates == "align_corners" or (mode == "nearest" and not a.get("scales")):
+    if coordinates == "align_corners" or (mode == "nearest" and bool(a.get("scales")) != (coordinates == "asymmetric")):
         raise UnsupportedError("Keras resizes with half-pixel centres only")
     if a.get("scales"):
         return L.UpSampling2D([int(v) for v in a["scales"]], interpolation=mode, name=name)(x)

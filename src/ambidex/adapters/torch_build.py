@@ -133,16 +133,6 @@ class _Interpolate(nn.Module):
         return F.interpolate(x, **self.how)
 
 
-class _Mean(nn.Module):
-    def __init__(self, op: str, keepdim: bool) -> None:
-        super().__init__()
-        self.op, self.keepdim = op, keepdim
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        axes = tuple(range(2, x.dim()))
-        return x.mean(axes, keepdim=self.keepdim) if "Average" in self.op else x.amax(axes, keepdim=self.keepdim)
-
-
 def _list(attrs: Mapping[str, Any], name: str, n: int, default: int = 1) -> list[int]:
     value = attrs.get(name, default)
     return [int(v) for v in value] if isinstance(value, Sequence) else [int(value)] * n
@@ -223,6 +213,12 @@ def _pool(op: str) -> Callable[[Mapping[str, Any], Shape], nn.Module]:
     return make
 
 
+def _global_pool(op: str, a: Mapping[str, Any], shape: Shape) -> nn.Module:
+    if not a.get("keepdims", True):
+        raise UnsupportedError("torch's global pools keep the spatial axes")
+    return getattr(nn, f"Adaptive{'Avg' if 'Average' in op else 'Max'}Pool{len(shape) - 2}d")(1)
+
+
 def _recurrent(op: str) -> Callable[[Mapping[str, Any], Shape], nn.Module]:
     def make(a: Mapping[str, Any], shape: Shape) -> nn.Module:
         usual = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"]}
@@ -247,21 +243,16 @@ def _recurrent(op: str) -> Callable[[Mapping[str, Any], Shape], nn.Module]:
 
 
 def _resize(a: Mapping[str, Any], shape: Shape) -> nn.Module:
-    coordinates, mode = a.get("coordinate_transformation_mode"), a["mode"]
-    if mode == "nearest":
-        return _Interpolate(
-            size=a.get("sizes"),
-            scale_factor=a.get("scales"),
-            mode="nearest" if coordinates == "asymmetric" else "nearest-exact",
-        )
-    name = {"linear": ("linear", "bilinear", "trilinear")[len(shape) - 3], "cubic": "bicubic"}[mode]
-    return _Interpolate(
-        size=a.get("sizes"),
-        scale_factor=a.get("scales"),
-        mode=name,
-        align_corners=coordinates == "align_corners",
-        antialias=bool(a.get("antialias")),
-    )
+    aligned = a.get("coordinate_transformation_mode") == "align_corners"
+    size, scale = (tuple(a[k]) if a.get(k) else None for k in ("sizes", "scales"))
+    how: dict[str, Any] = {"size": size, "scale_factor": scale}
+    if a["mode"] == "nearest":
+        exact = a.get("coordinate_transformation_mode") != "asymmetric"
+        return nn.Upsample(**how, mode="nearest-exact" if exact else "nearest")
+    mode = {"linear": ("linear", "bilinear", "trilinear")[len(shape) - 3], "cubic": "bicubic"}[a["mode"]]
+    if a.get("antialias"):  # nn.Upsample has no such argument
+        return _Interpolate(**how, mode=mode, align_corners=aligned, antialias=True)
+    return nn.Upsample(**how, mode=mode, align_corners=aligned)
 
 
 def _pad(a: Mapping[str, Any], shape: Shape) -> nn.Module:
@@ -321,10 +312,7 @@ _TABLE: dict[str, Callable[[Mapping[str, Any], Shape], nn.Module]] = {
     "LogSoftmax": lambda a, s: nn.LogSoftmax(a.get("axis", -1)),
     "MaxPool": _pool("MaxPool"),
     "AveragePool": _pool("AveragePool"),
-    **{
-        op: (lambda a, s, op=op: _Mean(op, bool(a.get("keepdims", True))))
-        for op in ("GlobalAveragePool", "GlobalMaxPool")
-    },
+    **{op: (lambda a, s, op=op: _global_pool(op, a, s)) for op in ("GlobalAveragePool", "GlobalMaxPool")},
     "Dropout": lambda a, s: nn.Dropout(a.get("ratio", 0.5)),
     "Flatten": lambda a, s: nn.Flatten(),
     "Resize": _resize,

@@ -124,10 +124,7 @@ class HardSigmoid(Known):
     weight = 20
     kinds, ops, names = ("attr",), ("HardSigmoid",), ("alpha", "beta", "HardSigmoid")
     sample = Cause("attr", "HardSigmoid", "alpha", 1 / 6, 0.2)
-    examples = (
-        differ("HardSigmoid", {"alpha": 1 / 6}, {"alpha": 0.2}, (3, 5, 7), beta=0.5),
-        agree("HardSigmoid", {}, {}, (3, 5, 7), alpha=1 / 6, beta=0.5),
-    )
+    unpaired = "the layers of torch and of Keras 3 agree (slope 1/6); the other slope is in older models and in code"
 
     def message(self, cause: Cause) -> str:
         c, r = both(cause)
@@ -375,7 +372,7 @@ class ActivationSetting(Known):
 
     def message(self, cause: Cause) -> str:
         c, r = both(cause)
-        return f"{called(cause.op)}: {cause.name} is {c} in the candidate, {r} in the reference."
+        return f"The {called(cause.op)} has {cause.name} {c} in the candidate, {r} in the reference."
 
     def fix(self, cause: Cause) -> str:
         attrs: dict[str, Any] = {**cause.detail.get("reference_attrs", {}), cause.name: cause.reference}

@@ -172,18 +172,7 @@ class ConvDilation(Known):
     weight = 20
     kinds, ops, names = ("attr",), ("Conv", "ConvTranspose"), ("dilations",)
     sample = Cause("attr", "Conv", "dilations", [2, 2], [1, 1])
-    examples = (
-        differ(
-            "Conv",
-            {"dilations": [2], "auto_pad": "SAME_UPPER"},
-            {"dilations": [1], "auto_pad": "SAME_UPPER"},
-            (2, 3, 11),
-            out=4,
-            kernel_shape=[3],
-            strides=[1],
-        ),
-        agree("Conv", {}, {}, (2, 3, 11), out=4, kernel_shape=[3], strides=[1], dilations=[2], pads=[2, 2]),
-    )
+    unpaired = "with another dilation alone the size changes, with the padding that keeps it two settings differ"
 
     def message(self, cause: Cause) -> str:
         c, r = both(cause)
@@ -255,13 +244,14 @@ class PaddingMode(Known):
         return f"The candidate pads with {_mode(c)}, the reference with {_mode(r)}."
 
     def fix(self, cause: Cause) -> str:
-        mode = {"constant": "zeros", "edge": "replicate", "wrap": "circular"}.get(cause.reference, cause.reference)
+        given = str(cause.reference)
+        mode = {"constant": "zeros", "edge": "replicate", "wrap": "circular"}.get(given, given)
         keras = (
             "padding='same' without a pad before"
             if mode == "zeros"
             else f"keras.ops.pad(x, ..., mode='{cause.reference}') and padding='valid'"
         )
-        if cause.reference in {"edge", "wrap"}:
+        if given in {"edge", "wrap"}:
             gather = f"gather the border rows and columns (keras.ops.pad has no mode '{cause.reference}')"
             keras = f"{gather} and padding='valid'"
         return write(cause, torch=f"{layer(cause)}(..., padding_mode='{mode}')", keras=keras)
@@ -362,7 +352,7 @@ class ConvSetting(Known):
         if cause.kind == "op":
             return f"The candidate computes a {called(cause.name)}, the reference a {called(cause.op)}."
         c, r = both(cause)
-        return f"{called(cause.op)}: {cause.name} is {c} in the candidate, {r} in the reference."
+        return f"The {called(cause.op)} has {cause.name} {c} in the candidate, {r} in the reference."
 
     def fix(self, cause: Cause) -> str:
         if cause.kind == "op":

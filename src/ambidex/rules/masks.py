@@ -159,7 +159,7 @@ class RecurrentMaskMissing(Known):
 
     code, name, title, stage = "AMB406", "rnn-mask-missing", "Recurrent layer runs over padding: mask missing", "data"
     weight = 25
-    kinds, ops, names, unpaired = ("mask",), _RNN, ("missing", "lost"), _UNPAIRED
+    kinds, ops, names, unpaired = ("mask",), _RNN, ("missing",), _UNPAIRED
     sample = Cause("mask", "LSTM", "missing")
 
     def message(self, cause: Cause) -> str:

@@ -9,7 +9,7 @@ from ambidex.core.types import Call
 from ambidex.rules import defaults
 from ambidex.rules.pairs import agree, differ, other
 from ambidex.rules.registry import rule
-from ambidex.rules.words import Known, both, called, code, layer, number, write
+from ambidex.rules.words import Known, both, called, code, layer, number, real, write
 
 _NORMS = ("LayerNormalization", "BatchNormalization", "GroupNormalization", "InstanceNormalization", "RMSNormalization")
 
@@ -163,7 +163,7 @@ class OtherNorm(Known):
 
     def fix(self, cause: Cause) -> str:
         attrs = cause.reference if isinstance(cause.reference, dict) else {}
-        eps = code(float(attrs.get("epsilon") or 1e-5))
+        eps = code(real(attrs.get("epsilon"), 1e-5))
         groups = "groups=-1, " if cause.op == "InstanceNormalization" else ""
         return write(
             cause,
@@ -363,7 +363,7 @@ class NormSetting(Known):
 
     def message(self, cause: Cause) -> str:
         c, r = both(cause)
-        return f"{called(cause.op)}: {cause.name} is {c} in the candidate, {r} in the reference."
+        return f"The {called(cause.op)} has {cause.name} {c} in the candidate, {r} in the reference."
 
     def fix(self, cause: Cause) -> str:
         return f"set {cause.name}={code(cause.reference)} on {layer(cause)}"

@@ -194,10 +194,10 @@ class PoolKind(Known):
             Side("AveragePool", {"kernel_shape": [2, 2], "strides": [2, 2]}, ((2, 3, 8, 10),)),
         ),
         other(
-            Side("GlobalAveragePool", {"keepdims": False}, ((2, 3, 5, 7),)),
-            Side("GlobalMaxPool", {"keepdims": False}, ((2, 3, 5, 7),)),
+            Side("GlobalAveragePool", {"keepdims": True}, ((2, 3, 5, 7),)),
+            Side("GlobalMaxPool", {"keepdims": True}, ((2, 3, 5, 7),)),
         ),
-        agree("GlobalAveragePool", {}, {}, (2, 3, 5, 7), keepdims=False),
+        agree("GlobalAveragePool", {}, {}, (2, 3, 5, 7), keepdims=True),
     )
 
     def message(self, cause: Cause) -> str:
@@ -275,7 +275,7 @@ class PoolSetting(Known):
             has, lacks = ("reference", "candidate") if cause.kind == "missing" else ("candidate", "reference")
             return f"The {has} takes {called(cause.op)} here, the {lacks} does not."
         c, r = both(cause)
-        return f"{called(cause.op)}: {cause.name} is {c} in the candidate, {r} in the reference."
+        return f"The {called(cause.op)} has {cause.name} {c} in the candidate, {r} in the reference."
 
     def fix(self, cause: Cause) -> str:
         if cause.kind in {"missing", "extra"}:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from ambidex.core.rule import Cause, Side
+from ambidex.core.rule import Cause
 from ambidex.rules import defaults
-from ambidex.rules.pairs import agree, differ, other
+from ambidex.rules.pairs import agree, differ
 from ambidex.rules.registry import rule
 from ambidex.rules.words import Known, both, called, code, layer, write
 
 _X = (2, 3, 5, 7)
+_CENTRES = {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_ceil", "sizes": [8, 9]}
 _LINEAR = {"mode": "linear", "sizes": [8, 9], "antialias": False}
 
 
@@ -103,24 +104,7 @@ class ResizeMode(Known):
     kinds, ops, names = ("attr",), ("Resize",), ("mode",)
     sample = Cause("attr", "Resize", "mode", "linear", "nearest")
     examples = (
-        other(
-            Side(
-                "Resize",
-                {**_LINEAR, "sizes": None, "scales": [2.0, 2.0], "coordinate_transformation_mode": "half_pixel"},
-                (_X,),
-            ),
-            Side(
-                "Resize",
-                {
-                    "mode": "nearest",
-                    "scales": [2.0, 2.0],
-                    "coordinate_transformation_mode": "asymmetric",
-                    "nearest_mode": "floor",
-                    "antialias": False,
-                },
-                (_X,),
-            ),
-        ),
+        differ("Resize", {"mode": "linear"}, {"mode": "nearest"}, _X, **_CENTRES),
         agree(
             "Resize",
             {},

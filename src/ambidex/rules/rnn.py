@@ -84,11 +84,8 @@ class RecurrentActivation(Known):
         return f"The {called(cause.op)}'s {what} are {c} in the candidate, {r} in the reference."
 
     def fix(self, cause: Cause) -> str:
-        names = (
-            [n.lower() if n != "HardSigmoid" else "hard_sigmoid" for n in cause.reference or []]
-            if cause.name == "activations"
-            else []
-        )
+        given = cause.reference if cause.name == "activations" and isinstance(cause.reference, list | tuple) else []
+        names = ["hard_sigmoid" if n == "HardSigmoid" else str(n).lower() for n in given]
         keras = f"{layer(cause)}(..., activation='{names[-1]}'" if names else f"{layer(cause)}(..., activation=..."
         keras += f", recurrent_activation='{names[0]}')" if len(names) > 1 else ")"
         torch = (
@@ -279,7 +276,7 @@ class RecurrentSetting(Known):
         if cause.kind == "op":
             return f"The candidate has a {called(cause.name)}, the reference a {called(cause.op)}."
         c, r = both(cause)
-        return f"{called(cause.op)}: {cause.name} is {c} in the candidate, {r} in the reference."
+        return f"The {called(cause.op)} has {cause.name} {c} in the candidate, {r} in the reference."
 
     def fix(self, cause: Cause) -> str:
         if cause.kind in {"missing", "extra"}:

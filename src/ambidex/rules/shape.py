@@ -6,7 +6,7 @@ from ambidex.core.rule import Cause
 from ambidex.rules import defaults
 from ambidex.rules.pairs import agree, differ
 from ambidex.rules.registry import rule
-from ambidex.rules.words import Known, both, called, code, number, write
+from ambidex.rules.words import Known, both, called, code, number, real, write
 
 
 @rule
@@ -294,17 +294,17 @@ class VarianceCorrection(Known):
 
     def message(self, cause: Cause) -> str:
         what = "standard deviation" if cause.op == "ReduceStd" else "variance"
-        candidate = cause.candidate if cause.candidate is not None else 1 - int(cause.reference or 0)
+        candidate = real(cause.candidate, 1 - real(cause.reference, 0))
         ours, theirs = ("n - 1 (unbiased)", "n (biased)") if candidate else ("n (biased)", "n - 1 (unbiased)")
         return f"The candidate's {what} divides by {ours}, the reference's by {theirs}."
 
     def fix(self, cause: Cause) -> str:
         name = "std" if cause.op == "ReduceStd" else "var"
-        reference = cause.reference if cause.reference is not None else 1 - int(cause.candidate or 0)
+        reference = int(real(cause.reference, 1 - real(cause.candidate, 0)))
         keras = f"keras.ops.{name}(x, axis=-1)"
         if reference:
             keras += " * (n / (n - 1)) ** 0.5" if name == "std" else " * n / (n - 1)"
-        return write(cause, torch=f"x.{name}(-1, correction={int(reference)})", keras=keras)
+        return write(cause, torch=f"x.{name}(-1, correction={reference})", keras=keras)
 
 
 @rule
@@ -341,7 +341,7 @@ class ShapeSetting(Known):
         if cause.kind == "op":
             return f"The candidate computes {called(cause.name)}, the reference {called(cause.op)}."
         c, r = both(cause)
-        return f"{called(cause.op)}: {cause.name} is {c} in the candidate, {r} in the reference."
+        return f"The {called(cause.op)} has {cause.name} {c} in the candidate, {r} in the reference."
 
     def fix(self, cause: Cause) -> str:
         if cause.kind == "order":

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ambidex.core.rule import Cause, Side
-from ambidex.rules.pairs import agree, other
+from ambidex.core.rule import Cause
 from ambidex.rules.registry import rule
 from ambidex.rules.words import Known, both, called, code, layer, number, repairing, write
 
@@ -232,13 +231,7 @@ class OtherOperator(Known):
     weight = 8
     kinds = ("op",)
     sample = Cause("op", "Add", "Mul")
-    examples = (
-        other(
-            Side("Gelu", {"approximate": "none"}),
-            Side("LayerNormalization", {"epsilon": 1e-5, "axis": -1, "affine": False}),
-        ),
-        agree("Sigmoid", {}, {}, (3, 5, 7)),
-    )
+    unpaired = "layers of one kind have rules of their own, and those of different kinds are not taken for each other"
 
     def title_for(self, cause: Cause) -> str:
         return (
@@ -334,7 +327,7 @@ class Setting(Known):
 
     def message(self, cause: Cause) -> str:
         c, r = both(cause)
-        return f"{called(cause.op)}: {cause.name} is {c} in the candidate, {r} in the reference."
+        return f"The {called(cause.op)} has {cause.name} {c} in the candidate, {r} in the reference."
 
     def fix(self, cause: Cause) -> str:
         return f"set {cause.name}={code(cause.reference)}"

@@ -136,10 +136,17 @@ def called(op: str, attrs: Any = None) -> str:
         )
     if op == "Clip":
         low, high = attrs.get("min"), attrs.get("max")
+        if low is None and high is None:
+            return "clipping"
         return "ReLU6" if (low, high) == (0, 6) else f"clipping to {number(low)}..{number(high)}"
     if op in {"LeakyRelu", "Elu", "Celu", "ThresholdedRelu"} and "alpha" in attrs:
         return f"{_NAMES.get(op, op)} (alpha {number(attrs['alpha'])})"
     return _NAMES.get(op, op)
+
+
+def real(value: Any, default: float) -> float:
+    """A value as a number; the default for what is none."""
+    return float(value) if isinstance(value, int | float) else default
 
 
 def functional(cause: Cause) -> bool:
@@ -182,7 +189,7 @@ def activation(op: str, attrs: Any, framework: str) -> str:
     """The activation as code."""
     attrs = attrs if isinstance(attrs, dict) else {}
     torch, keras = _ACTIVATIONS.get(op, ("", ""))
-    alpha = code(float(attrs.get("alpha") or (0.01 if op == "LeakyRelu" else 1.0)))
+    alpha = code(real(attrs.get("alpha"), 0.01 if op == "LeakyRelu" else 1.0))
     if op == "Gelu":
         tanh = attrs.get("approximate") == "tanh"
         torch = "nn.GELU(approximate='tanh')" if tanh else "nn.GELU(approximate='none')"
@@ -203,12 +210,12 @@ def activation(op: str, attrs: Any, framework: str) -> str:
         torch = "nn.ReLU6()" if six else f"torch.clamp(x, {code(low)}, {code(high)})"
         keras = "keras.activations.relu6" if six else f"keras.ops.clip(x, {code(low)}, {code(high)})"
     elif op == "HardSigmoid":
-        a, b = float(attrs.get("alpha", 0.2)), float(attrs.get("beta", 0.5))
+        a, b = real(attrs.get("alpha"), 0.2), real(attrs.get("beta"), 0.5)
         sixth = abs(a - 1 / 6) < 1e-6 and b == 0.5
         torch = "nn.Hardsigmoid()" if sixth else f"torch.clamp({code(a)} * x + {code(b)}, 0, 1)"
         keras = "keras.activations.hard_sigmoid" if sixth else f"keras.ops.clip({code(a)} * x + {code(b)}, 0, 1)"
     elif op == "Softplus":
-        beta = float(attrs.get("beta") or 1.0)
+        beta = real(attrs.get("beta"), 1.0)
         torch = f"nn.Softplus(beta={code(beta)})"
         keras = "keras.activations.softplus" if beta == 1 else f"keras.ops.softplus({code(beta)} * x) / {code(beta)}"
     return (keras if framework == "keras" else torch) or called(op, attrs)
