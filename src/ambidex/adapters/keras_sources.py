@@ -10,6 +10,7 @@ import sys
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from types import FrameType
 from typing import Any
 
@@ -96,16 +97,22 @@ def remember_sources() -> Iterator[None]:
         Operation.__init__ = original
 
 
+@cache
+def _class_source(cls: type) -> tuple[str, list[str], int]:
+    """A class's file, its lines and the first one's number; no lines where Python does not know (asking is slow)."""
+    try:
+        lines, start = inspect.getsourcelines(cls)
+        return inspect.getsourcefile(cls) or "", lines, start
+    except (OSError, TypeError):
+        return "", [], 0
+
+
 def assigned_at(parent: Any, attribute: str) -> Source | None:
     """Without :func:`remember_sources`: the line in the parent's class that assigns this attribute."""
     for cls in type(parent).__mro__:
         if cls.__module__.split(".")[0] in {"keras", "builtins", "tensorflow", "torch"}:
             return None
-        try:
-            file = inspect.getsourcefile(cls) or ""
-            lines, start = inspect.getsourcelines(cls)
-        except (OSError, TypeError):
-            continue
+        file, lines, start = _class_source(cls)
         pattern = re.compile(rf"self\.{re.escape(attribute)}\s*(:[^=]+)?=[^=]|self\.{re.escape(attribute)}\.append\(")
         for n, line in enumerate(lines):
             if pattern.search(line):

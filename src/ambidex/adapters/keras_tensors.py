@@ -69,9 +69,11 @@ def numpy_from_tensor(value: Any) -> Array:
     """The values; shares memory with an immutable TensorFlow tensor. bfloat16 becomes float32."""
     if isinstance(value, np.ndarray):
         array: Array = value
-    elif isinstance(value, keras.Variable):
+    elif isinstance(value, keras.Variable) and BACKEND != "tensorflow":
         array = np.array(backend.convert_to_numpy(value.value))
     elif BACKEND == "tensorflow":
+        if isinstance(value, keras.Variable):
+            value = value.value
         if isinstance(value, tf.Variable):
             value = value.value()
         try:

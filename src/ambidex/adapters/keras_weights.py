@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from ambidex.adapters import keras_describe, keras_parts, keras_words
+from ambidex.adapters.keras_tensors import numpy_from_tensor
 from ambidex.core.types import Array
 from ambidex.errors import InputError, UnsupportedError
 
@@ -26,8 +27,8 @@ class Binding:
     write: Write
 
     def get(self) -> Array:
-        """The canonical value."""
-        return np.ascontiguousarray(self.read(*(_numpy(v) for v in self.variables)))
+        """The canonical value; a read-only view of the backend's memory where that never changes."""
+        return self.read(*(numpy_from_tensor(v) for v in self.variables))
 
     def prepare(self, value: Array) -> list[Array]:
         """One array for each variable, in its own layout."""

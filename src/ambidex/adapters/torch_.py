@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -75,17 +75,23 @@ def _built_at(module: nn.Module) -> Source | None:
     return user_frame(skip)
 
 
+@cache
+def _class_source(cls: type) -> tuple[str, list[str], int]:
+    """A class's file, its lines and the first one's number; no lines where Python does not know (asking is slow)."""
+    try:
+        lines, start = inspect.getsourcelines(cls)
+        return inspect.getsourcefile(cls) or "", lines, start
+    except (OSError, TypeError):
+        return "", [], 0
+
+
 def _assigned_at(root: nn.Module, path: str) -> Source | None:
     """Without :func:`remember_sources`: the line in the parent's class that assigns this attribute."""
     parts = path.split(".")
     for depth in range(len(parts), 0, -1):
         parent = root.get_submodule(".".join(parts[: depth - 1]))
-        try:
-            lines, start = inspect.getsourcelines(type(parent))
-            file = inspect.getsourcefile(type(parent)) or ""
-        except (OSError, TypeError):
-            continue
-        if "/torch/" in file:
+        file, lines, start = _class_source(type(parent))
+        if not lines or "/torch/" in file:
             continue
         pattern = re.compile(rf"self\.{re.escape(parts[depth - 1])}\b[^=]*=[^=]|self\.\w+\s*=.*{re.escape(parts[depth - 1])}")
         for n, line in enumerate(lines):
@@ -139,7 +145,8 @@ class TorchModel:
             translation = tl.translate(m)
             if translation is not None:
                 self._modules[path] = m
-                names = {role: f"{path}.{n}" if path else n for role, n in tl.weight_names(m).items()}
+                dot = f"{path}." if path else ""
+                names = {role: " + ".join(dot + n for n in names) for role, names in tl.weight_sources(m).items()}
                 found.append(self._layer(path, m, names))
             elif self._opaque(m):
                 self._modules[path] = m

@@ -22,25 +22,13 @@ from ambidex.engine.glue import Gap, Glue
 from ambidex.engine.layout import difference, scale
 from ambidex.engine.measure import Forced, Measured, run_forced
 from ambidex.engine.outputs import Paired, pair_outputs, whole
+from ambidex.engine.recording import with_weights
 from ambidex.engine.replay import Player
 from ambidex.errors import AlignError, AmbidexError, InputError, RunError
 
 #: whole-model acceptance (relative to the largest reference value)
 ACCEPT = 1e-4
 Progress = Callable[[str, float], None]
-
-
-def record_trace(model: Inspectable, batch: Batch, *, exact: bool = True) -> Trace:
-    """Run a model once and keep all that compare needs of it, so that it can be compared elsewhere."""
-    trace = model.run(batch, exact=exact)
-    return _with_weights(model, trace)
-
-
-def _with_weights(model: Inspectable, trace: Trace) -> Trace:
-    trace.weights = model.weights()
-    trace.layers = model.layers()
-    trace.layer_weights = {x.path: model.layer_weights(x.path) for x in trace.layers if x.op and x.weights}
-    return trace
 
 
 @dataclass
@@ -83,14 +71,14 @@ def compare_models(reference: Inspectable | Trace, candidate: Inspectable, *, in
     job = Job(live, candidate, weights, dict(user_map or {}), progress or (lambda *_: None), evaluate)
     job.masks = [np.asarray(m) for m in inputs.masks.values()]
     with job.step("run the reference", 0.05):
-        ref = reference if isinstance(reference, Trace) else record_trace(reference, _reference_batch(inputs))
+        ref = reference if isinstance(reference, Trace) else with_weights(reference, reference.run(_reference_batch(inputs), exact=True))
         _check_finite(ref, "reference")
         steady = live is None or _same_outputs(ref, live.run(_reference_batch(inputs), record=False))
     with job.step("run the candidate", 0.25):
         batch, first = _first_run(job, ref, inputs)
         _check_finite(first, "candidate")
     job.masks += _implied_masks(ref, first)
-    saved = candidate.weights() if weights == "carry" else {}
+    saved = first.weights if weights == "carry" else {}
     try:
         return _compare(job, ref, first, batch, inputs, steady=steady, mode=mode)
     finally:
@@ -124,7 +112,7 @@ def _same_outputs(a: Trace, b: Trace) -> bool:
 def _first_run(job: Job, ref: Trace, inputs: Any) -> tuple[Batch, Trace]:
     """The candidate's batch (found out when not given) and a recorded run of it."""
     if inputs.candidate is not None:
-        return inputs.candidate, _with_weights(job.candidate, job.candidate.run(inputs.candidate))
+        return inputs.candidate, with_weights(job.candidate, job.candidate.run(inputs.candidate), copied=True)
     source = inputs.reference if inputs.reference is not None else list(ref.inputs.values()) if all(
         n.isdigit() for n in ref.inputs) else ref.inputs
     sizes = sorted(v.size for v in ref.outputs.values())
@@ -137,10 +125,10 @@ def _first_run(job: Job, ref: Trace, inputs: Any) -> tuple[Batch, Trace]:
             failed = failed or e
             continue
         if sorted(v.size for v in trace.outputs.values()) == sizes:
-            return batch, _with_weights(job.candidate, trace)
+            return batch, with_weights(job.candidate, trace, copied=True)
         spare = spare or (batch, trace)
     if spare is not None:
-        return spare[0], _with_weights(job.candidate, spare[1])
+        return spare[0], with_weights(job.candidate, spare[1], copied=True)
     assert failed is not None
     raise RunError("the candidate does not run on the reference's inputs", str(failed),
                    "Pass inputs for both sides: a function that returns {'reference': ..., 'candidate': ...}")
@@ -150,6 +138,8 @@ def _implied_masks(*traces: Trace) -> list[Array]:
     """Masks that a side itself uses for its recurrent layers: padded steps are not compared there."""
     found: list[Array] = []
     for trace in traces:
+        if found:  # the reference's word counts
+            break
         for call in trace.calls:
             if call.op in {"LSTM", "GRU", "RNN"} and "mask" in call.names:
                 mask = call.inputs[call.names.index("mask")]
@@ -164,7 +154,7 @@ def _compare(job: Job, ref: Trace, first: Trace, batch: Batch, inputs: Any, *, s
         if job.weights == "carry":
             weighting.carry(pairing, ref, job.candidate, first)
     with job.step("run the candidate", 0.4):
-        chained = _with_weights(job.candidate, job.candidate.run(batch)) if job.weights == "carry" else first
+        chained = with_weights(job.candidate, job.candidate.run(batch)) if job.weights == "carry" else first
         again = job.candidate.run(batch, record=False)
     drawn = diagnose.drawing(ref.calls), diagnose.drawing(chained.calls)
     reproducible = steady and _same_outputs(chained, again) and not drawn[0] and not drawn[1]
@@ -198,6 +188,7 @@ def _align(job: Job, ref: Trace, chained: Trace, pairing: weighting.Pairing, bat
     if not ref.calls or not chained.calls:
         raise AlignError("one side ran no layer and no operator that could be recorded")
     align.by_value(a, chained)
+    align.by_order(a, frozenset({"pool", "resize"}))
     forced = run_forced(job.candidate, batch, a, chained, job.masks, force_inputs=False)
     for _ in range(3):
         added = align.by_value(a, forced.trace)
@@ -223,7 +214,7 @@ def _settle(job: Job, ref: Trace, first: Trace, chained: Trace, pairing: weighti
             break
         weighting.carry(change, ref, job.candidate, first)
         try:
-            run = _with_weights(job.candidate, job.candidate.run(batch))
+            run = with_weights(job.candidate, job.candidate.run(batch))
             other, other_forced = _align(job, ref, run, change, batch)
         except AmbidexError:
             continue
@@ -280,8 +271,9 @@ def _explain(case: diagnose.Case, forced: Forced, paired: list[Paired], glue: Gl
         m = forced.pairs[j]
         for arrived in m.glue:
             port = arrived.port
-            gap = Gap(m.reference.origins[port.reference], m.candidate.origins[port.candidate], arrived.wanted, arrived.received,
-                      port.view, arrived.floor, m.reference.path, m.candidate.path, m.candidate, arrived.diff)
+            r, c = m.before_padding if m.before_padding is not None and port.candidate == 0 else (m.reference, m.candidate)
+            gap = Gap(r.origins[port.reference], c.origins[port.candidate], arrived.wanted, arrived.received,
+                      port.view, arrived.floor, m.reference.path, m.candidate.path, c, arrived.diff)
             fixes.gaps.append(gap)
             glue.explain(gap)
         causes += glue.causes
@@ -393,7 +385,7 @@ def _report(job: Job, ref: Trace, chained: Trace, a: align.Alignment, forced: Fo
     rows, coverage = _rows(a, chained, forced, glue)
     max_abs, size, name = whole(paired, ref, chained, job.masks)
     rel = None if max_abs is None else max_abs / size if size else 0.0
-    share = [m.floor / scale(m.reference.outputs[0]) for m in forced.pairs.values() if m.reference.outputs and np.isfinite(m.floor)]
+    share = [min(m.floor / scale(m.reference.outputs[0]), 1e-5) for m in forced.pairs.values() if m.reference.outputs and np.isfinite(m.floor)]
     whole_floor = max(size * float(np.sqrt(np.sum(np.square(share)))), floors.EPS32 * size) if size else 0.0
     if (rel is None or rel > ACCEPT) and not causes:
         if rel is not None and whole_floor and max_abs is not None and max_abs <= floors.RATIO * whole_floor:
