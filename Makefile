@@ -18,7 +18,7 @@ quick: setup ## the inner loop: format, lint, types, import contracts, framework
 	$(PY) -m ruff check $(WHERE)
 	$(PY) -m mypy
 	$(PY) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'
-	$(PINS) $(PY) -m pytest -q tests/unit
+	$(PINS) $(PY) -m pytest -q -n 2 tests/unit
 
 # The stamp holds a checksum of the lock, the project file and the folder (the package is installed by its path):
 # nothing changed, nothing done.
