@@ -329,8 +329,8 @@ def _stored(m: nn.Module, name: str) -> str:
 
 
 def weight_names(m: nn.Module) -> dict[str, str]:
-    """Canonical role -> the torch weight, relative to the module (the first one of a role with several)."""
-    return {role: names[0] for role, names in weight_sources(m).items()}
+    """Canonical role -> the torch weight, relative to the module; a role of several has them joined by " + "."""
+    return {role: " + ".join(names) for role, names in weight_sources(m).items()}
 
 
 def weight_sources(m: nn.Module) -> dict[str, tuple[str, ...]]:

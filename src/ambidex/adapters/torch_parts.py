@@ -161,9 +161,9 @@ class Stack(Composite):
     def weight_names(self, path: str, part: str) -> dict[str, str]:
         from ambidex.adapters import torch_layers as tl
 
-        names = tl.weight_names(self.parts[part])
         dot = f"{path}." if path else ""
-        return {role: dot + n.replace("_l0", f"_l{part}") for role, n in names.items()}
+        found = tl.weight_sources(self.parts[part])
+        return {role: " + ".join(dot + n.replace("_l0", f"_l{part}") for n in names) for role, names in found.items()}
 
     def forward(self, tape: Tape, path: str, input: Any, hx: Any = None) -> Any:
         m: Any = self.module

@@ -6,6 +6,7 @@ One run gives, for every pair, the *shadow* difference (the layer's own fault) a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,9 +14,10 @@ import numpy as np
 from ambidex.core import floor as floors
 from ambidex.core.model import Inspectable
 from ambidex.core.trace import Trace
-from ambidex.core.types import Array, Call, Plan
+from ambidex.core.types import Array, Call, Plan, Replacement
 from ambidex.engine.align import Alignment
 from ambidex.engine.layout import View, difference, scale, views
+from ambidex.errors import RunError
 
 
 @dataclass(slots=True)
@@ -55,6 +57,7 @@ class Measured:
     shadow: float | None = None
     floor: float = 0.0
     padded_only: bool = False
+    before_padding: tuple[Call, Call] | None = None  # the calls (reference's, candidate's) whose input was compared instead
 
     @property
     def ratio(self) -> float:
@@ -118,8 +121,11 @@ def output_ports(a: Alignment, r: Call, c: Call) -> list[Port]:
     return found
 
 
-def input_ports(a: Alignment, r: Call, c: Call) -> list[Port]:
-    """Tensor inputs that correspond: by where they come from, by name, by position; sizes must agree."""
+def input_ports(a: Alignment, r: Call, c: Call, how: str = "") -> list[Port]:
+    """Tensor inputs that correspond: by where they come from, by name, by position; sizes must agree.
+
+    Calls that were matched by value may be the ends of two different computations of it (one operator here, a chain
+    there): then only inputs that come from the same place or hold the same numbers correspond."""
     found: list[Port] = []
     used: set[int] = set()
     hint = (r.layer.layout, c.layer.layout)
@@ -141,6 +147,9 @@ def input_ports(a: Alignment, r: Call, c: Call) -> list[Port]:
                 if step in {"position", "any"} and (r.names[i] == "mask") != (c.names[j] == "mask"):
                     continue
                 view = a.layouts.find(r.inputs[i], c.received[j], hint)
+                if view is not None and how == "value" and step != "origin":
+                    wanted = view.to(r.inputs[i])
+                    view = view if difference(wanted, c.received[j]) <= 1e-3 * scale(wanted) else None
                 if view is not None:
                     used.add(i)
                     found.append(Port(i, j, view))
@@ -162,6 +171,40 @@ def _same_origin(a: Alignment, r: Call, i: int, c: Call, j: int) -> bool:
     return False
 
 
+def behind_padding(a: Alignment, trace: Trace, call: Call, i: int) -> Call | None:
+    """The unmatched padding call that makes this input of a convolution or pooling call."""
+    kind, where, _ = call.origins[i]
+    matched = a.by_reference if trace is a.reference else a.matches
+    if kind == "call" and where not in matched and trace.calls[where].op == "Pad" and trace.calls[where].inputs:
+        return trace.calls[where]
+    return None
+
+
+@dataclass(slots=True)
+class Padded:
+    """One input that an explicit padding layer stands in front of, on one side only: the value before the padding."""
+
+    reference: Call
+    reference_input: int
+    candidate: Call
+    candidate_input: int
+    view: View
+
+
+def padded_port(a: Alignment, base: Trace, r: Call, c: Call, ins: list[Port]) -> Padded | None:
+    """Where the main input has no port because one side pads in a layer of its own: the port before that layer."""
+    if not r.inputs or not c.received or any(p.candidate == 0 for p in ins) or not is_tensor_input(r, 0):
+        return None
+    pr, pc = behind_padding(a, a.reference, r, 0), behind_padding(a, base, c, 0)
+    hint = (r.layer.layout, c.layer.layout)
+    for rc, cc in ((r, pc), (pr, c), (pr, pc)):
+        if rc is not None and cc is not None and (rc is not r or cc is not c) and _compatible(rc.inputs[0], cc.received[0]):
+            view = a.layouts.find(rc.inputs[0], cc.received[0], hint)
+            if view is not None:
+                return Padded(rc, 0, cc, 0, view)
+    return None
+
+
 def forced_view(a: Alignment, r: Call, c: Call, value: Array, like: Array) -> Array | None:
     """The reference's value in the candidate's axis order even where sizes differ (a faulty shape)."""
     names = (r.layer.layout, c.layer.layout)
@@ -173,28 +216,41 @@ def forced_view(a: Alignment, r: Call, c: Call, value: Array, like: Array) -> Ar
     return value if value.ndim == like.ndim else None
 
 
-def plan_for(a: Alignment, base: Trace, *, force_inputs: bool) -> tuple[Plan, dict[int, tuple[list[Port], list[Port]]]]:
+Ports = dict[int, tuple[list[Port], list[Port], Padded | None]]
+
+
+def plan_for(a: Alignment, base: Trace, *, force_inputs: bool, same_shapes: bool = False) -> tuple[Plan, Ports]:
     """The plan that forces every match. ``base``: the candidate run whose shapes and values views are found on."""
     plan = Plan()
-    ports: dict[int, tuple[list[Port], list[Port]]] = {}
+    ports: Ports = {}
     for j, match in a.matches.items():
+        if j >= len(base.calls):
+            continue
         r, c = a.reference.calls[match.reference], base.calls[j]
         outs = output_ports(a, r, c)
-        ins = input_ports(a, r, c) if force_inputs else []
-        ports[j] = (ins, outs)
+        ins = input_ports(a, r, c, match.how) if force_inputs else []
+        padded = padded_port(a, base, r, c, ins) if force_inputs else None
+        ports[j] = (ins, outs, padded)
+        if padded is not None:
+            value = padded.view.to(padded.reference.inputs[padded.reference_input])
+            plan.inputs.setdefault(padded.candidate.key, [None] * len(padded.candidate.received))[padded.candidate_input] = value
         values: list[Array | None] = [None] * len(c.computed)
         for port in outs:
             values[port.candidate] = port.view.to(r.outputs[port.reference]).astype(c.computed[port.candidate].dtype)
-        if not outs and r.outputs and c.computed and c.computed[0].dtype.kind == "f":
+        if not outs and not same_shapes and r.outputs and c.computed and c.computed[0].dtype.kind == "f":
             values[0] = forced_view(a, r, c, r.outputs[0], c.computed[0])
-        if any(v is not None for v in values):
+        mask = rnn_mask(r, c)
+        if mask is not None and values[0] is not None:
+            plan.replace[c.key] = _valid_steps(values, mask, repeat=True)
+        elif any(v is not None for v in values):
             plan.outputs[c.key] = values
         given: list[Array | None] = [None] * len(c.received)
         for port in ins:
             if c.received[port.candidate].dtype.kind in "fciu":
                 given[port.candidate] = port.view.to(r.inputs[port.reference])
         if any(v is not None for v in given):
-            plan.inputs[c.key] = given
+            plan.inputs[c.key] = [g if g is not None else o for g, o in
+                                  zip(given, plan.inputs.get(c.key, given), strict=True)]
     return plan, ports
 
 
@@ -202,16 +258,27 @@ def run_forced(model: Inspectable, batch: object, a: Alignment, base: Trace, mas
                exact: bool = False) -> Forced:
     """Run the candidate with every match forced, and measure."""
     plan, ports = plan_for(a, base, force_inputs=force_inputs)
-    trace = model.run(batch, plan, exact=exact)  # type: ignore[arg-type]
+    try:
+        trace = model.run(batch, plan, exact=exact)  # type: ignore[arg-type]
+    except RunError:  # values of other sizes do not fit the candidate's own code: force only what fits
+        plan, ports = plan_for(a, base, force_inputs=force_inputs, same_shapes=True)
+        trace = model.run(batch, plan, exact=exact)  # type: ignore[arg-type]
     keys = {c.key: c for c in trace.calls}
     pairs: dict[int, Measured] = {}
     for j, match in a.matches.items():
         r, old = a.reference.calls[match.reference], base.calls[j]
         c = keys.get(old.key)
-        if c is None:
+        if c is None or j not in ports:
             continue
-        ins, outs = ports[j]
+        ins, outs, padded = ports[j]
         pairs[j] = _measure(a, r, c, match.how, ins, outs, masks, trace)
+        before = keys.get(padded.candidate.key) if padded is not None else None
+        if padded is not None and before is not None:
+            value = padded.reference.inputs[padded.reference_input]
+            wanted, received = padded.view.to(value), before.received[padded.candidate_input]
+            pairs[j].before_padding = (padded.reference, before)
+            pairs[j].arrived.append(Arrived(Port(0, 0, padded.view), wanted, received, _compare(wanted, received, masks), max(
+                input_floor(a.reference, padded.reference, padded.reference_input), input_floor(trace, before, padded.candidate_input))))
     forced = Forced(trace, pairs)
     return forced
 
@@ -266,6 +333,46 @@ def fit_mask(mask: Array, shape: tuple[int, ...]) -> Array | None:
     if shape[:2] == mask.shape[::-1]:
         return mask.T.astype(bool).reshape(*mask.shape[::-1], *tail)
     return None
+
+
+def rnn_mask(r: Call, c: Call) -> Array | None:
+    """The (batch, steps) mask of a recurrent pair, the reference's first."""
+    if r.op not in {"LSTM", "GRU", "RNN"}:
+        return None
+    for call in (r, c):
+        if "mask" in call.names:
+            mask = call.inputs[call.names.index("mask")]
+            return mask.astype(bool) if mask.ndim == 2 else None
+    return None
+
+
+def _valid_steps(values: list[Array | None], mask: Array, *, repeat: bool) -> Replacement:
+    """Hand on the reference's values at valid steps only: what stands at padded ones is the layer's own habit (zero, or
+    the last valid value again), and code behind it may rely on that."""
+
+    def compute(call: Call, inputs: Sequence[Array]) -> Sequence[Array]:
+        made: list[Array] = []
+        for i, own in enumerate(call.computed):
+            value = values[i] if i < len(values) else None
+            if value is None or value.shape != own.shape:
+                made.append(own if value is None else value)
+                continue
+            fitted = fit_mask(mask, own.shape)
+            if fitted is None:
+                made.append(value)
+                continue
+            merged = np.where(fitted, value, own)
+            if own.shape[:2] == mask.shape and repeat:
+                for b in range(mask.shape[0]):
+                    steps = np.flatnonzero(mask[b])
+                    if len(steps) and steps[-1] + 1 < mask.shape[1]:
+                        last = steps[-1]
+                        again = own[b, last + 1 :] == own[b, last]
+                        merged[b, last + 1 :] = np.where(again, merged[b, last], merged[b, last + 1 :])
+            made.append(merged.astype(own.dtype))
+        return made
+
+    return compute
 
 
 def input_floor(trace: Trace, call: Call, i: int) -> float:
