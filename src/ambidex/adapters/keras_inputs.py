@@ -92,7 +92,8 @@ class Arguments:
         return keras.tree.pack_sequence_as(struct, values)
 
     def call(self, training: bool) -> Any:
-        extra = {"training": training} if self.takes_training else {}
+        # in inference nothing is passed, as users call it: Keras would overrule a layer's own training=True
+        extra = {"training": True} if training and self.takes_training else {}
         return self.model(*self.args, **self.kwargs, **extra)
 
 

@@ -74,6 +74,7 @@ class Slots:
         self.names: list[str] = []
         self.tensors: list[torch.Tensor] = []
         self.packed: dict[int, Packed] = {}
+        self.known_as: dict[int, int] = {}  # id of a padded tensor -> id of the packed data it was made of
         for i, (path, value) in enumerate(flat):
             self.leaves.append(value)
             name = ".".join(str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", "")))) for k in path[1:])
@@ -81,6 +82,7 @@ class Slots:
                 seen = Packed(value, batch_first)
                 self.packed[i] = seen
                 self._add(i, name, seen.padded)
+                self.known_as[id(seen.padded)] = id(value.data)
                 self._add(-1, "mask", seen.mask())
             elif isinstance(value, torch.Tensor):
                 self._add(i, name, value)
@@ -173,7 +175,7 @@ class Tape(TorchFunctionMode):
             return fn(*args, **kwargs)
         slots = Slots((args, kwargs), batch_first)
         call = Call(key, layer, len(self.calls), [n.split(".", 1)[-1] for n in slots.names], scope=self.scopes[-1])
-        call.origins = [self.origins.get(id(t), ("const", "", 0)) for t in slots.tensors]
+        call.origins = [self.origins.get(slots.known_as.get(id(t), id(t)), ("const", "", 0)) for t in slots.tensors]
         call.received = [self.value(t) for t in slots.tensors]
         tensors = list(slots.tensors)
         for i, wanted in enumerate(plan.inputs.get(key, [])):
@@ -216,7 +218,7 @@ class Tape(TorchFunctionMode):
         call.outputs = [self.value(t) for t in results] if changed else list(call.computed)
         visible = Slots((result,), batch_first).tensors if out.packed else results
         for n, t in enumerate(visible):
-            exact = self.exacts.get(id(t)) if not changed else None
+            exact = self.exacts.get(id(t)) if not (changed or leaf) else None
             self.know(t, ("call", call.index, n))
             if exact is not None:
                 self.exacts[id(t)] = exact
@@ -294,6 +296,8 @@ class Tape(TorchFunctionMode):
             name = getattr(getattr(func, "__self__", None), "__name__", name)
         meaning = tl.functional(name, args, kwargs)
         op, attrs = meaning if meaning else ("", {})
+        if sys._getframe(1).f_code.co_filename.endswith("/nn/utils/rnn.py"):
+            op = "Pack"  # packing and unpacking of sequences
         inplace = (name.endswith("_") and not name.endswith("__")) or name.startswith("__i") and name not in (
             "__invert__", "__index__", "__int__") or bool(kwargs.get("inplace")) or "out" in kwargs
         probe = func

@@ -23,7 +23,7 @@ from ambidex.engine.names import alike
 from ambidex.engine.weights import Pairing
 
 #: calls that only move or pass values on: they need no partner, and origins are looked up through them
-PLUMBING = {"Identity", "Dropout", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Cast", "Masking"}
+PLUMBING = {"Identity", "Dropout", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Cast", "Masking", "Pack"}
 #: calls that make no sense to match by family alone
 _LOOSE = {"Slice", "Split", "Gather", "Where", "Equal", "Not", "And", "Or", "Less", "Greater", "Shape", "Constant", "Range"}
 
@@ -175,8 +175,10 @@ def _same_values(ref: Array, cand: Array) -> bool:
     return False
 
 
-def by_order(alignment: Alignment) -> int:
-    """Match open calls of the same operator (then family) that the same matched calls feed, in order."""
+def by_order(alignment: Alignment, families: frozenset[str] | None = None) -> int:
+    """Match open calls of the same operator (then family) that the same matched calls feed, in order.
+
+    ``families``: only these, for a first pass over calls that change shapes."""
     ref_sources, cand_sources = alignment.sources(alignment.reference), alignment.sources(alignment.candidate)
     added = 0
     for exact in (True, False):
@@ -184,7 +186,7 @@ def by_order(alignment: Alignment) -> int:
         for i in _open(alignment, alignment.reference):
             call = alignment.reference.calls[i]
             key = _kind(call, exact)
-            if key:
+            if key and (families is None or _family(call) in families):
                 groups[(key, ref_sources[i])].append(i)
         for j in _open(alignment, alignment.candidate):
             call = alignment.candidate.calls[j]
@@ -197,11 +199,36 @@ def by_order(alignment: Alignment) -> int:
     return added
 
 
+def by_overlap(alignment: Alignment) -> int:
+    """Match open calls of one operator whose feeding calls are mostly, but not all, the same: one input is wired
+    elsewhere. Only where each is the other's best."""
+    ref_sources, cand_sources = alignment.sources(alignment.reference), alignment.sources(alignment.candidate)
+    ref_open = [i for i in _open(alignment, alignment.reference) if _kind(alignment.reference.calls[i], True)]
+    cand_open = [j for j in _open(alignment, alignment.candidate) if _kind(alignment.candidate.calls[j], True)]
+    scored: dict[tuple[int, int], float] = {}
+    for i in ref_open:
+        for j in cand_open:
+            a, b = ref_sources[i], cand_sources[j]
+            if alignment.reference.calls[i].op == alignment.candidate.calls[j].op and a and b and len(a & b) / len(a | b) >= 0.3:
+                scored[i, j] = len(a & b) / len(a | b)
+    added = 0
+    for (i, j), value in scored.items():
+        rivals = [v for (x, y), v in scored.items() if (x == i) != (y == j)]
+        if all(v < value for v in rivals):
+            alignment.add(i, j, "order")
+            added += 1
+    return added
+
+
+def _family(call: Call) -> str:
+    return ops.spec(call.op).family if ops.known(call.op) else ""
+
+
 def _kind(call: Call, exact: bool) -> str:
     """What must be equal for two calls to be partners by order; "" for calls that need values to be matched."""
     if not call.op or call.op in _LOOSE or call.op in PLUMBING:
         return ""
     if exact:
         return call.op
-    family = ops.spec(call.op).family if ops.known(call.op) else ""
+    family = _family(call)
     return family if family in {"activation", "norm", "pool", "resize"} else ""

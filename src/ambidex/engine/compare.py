@@ -175,7 +175,9 @@ def _compare(job: Job, ref: Trace, first: Trace, batch: Batch, inputs: Any, *, s
         random = _drawn(case, drawn)
         if not random and not _same_outputs(chained, again):
             random = _random(job, case, forced, batch, a, chained)
-        glue = Glue(case, forced.trace, random={c.index for c in drawn[0] + drawn[1]})
+        glue = Glue(case, forced.trace, random={c.index for c in drawn[1]})
+        glue.unsure = {j for j, m in forced.pairs.items() if m.faulty and m.reference.op in {"LSTM", "GRU", "RNN"}
+                       and "mask" in (*m.reference.names, *m.candidate.names)}
         causes, fixes = _explain(case, forced, paired, glue)
         causes = random + causes
     with job.step("prove all fixes together", 0.95):
@@ -192,7 +194,7 @@ def _align(job: Job, ref: Trace, chained: Trace, pairing: weighting.Pairing, bat
     forced = run_forced(job.candidate, batch, a, chained, job.masks, force_inputs=False)
     for _ in range(3):
         added = align.by_value(a, forced.trace)
-        added += align.by_order(a)
+        added += align.by_order(a) or align.by_overlap(a)
         if not added:
             break
         forced = run_forced(job.candidate, batch, a, chained, job.masks, force_inputs=False)

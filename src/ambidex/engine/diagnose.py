@@ -119,15 +119,19 @@ def _items(case: Case, m: Measured) -> list[Item]:
         items.insert(0, Item("attr", "pads", (_padding(r), f"zeros of a layer in front ({explicit_padding(case, m)})")))
     if r.op == c.op and _has_mask(r) != _has_mask(c):
         items.append(Item("mask", "missing" if _has_mask(r) else "extra"))
+    elif r.op == c.op and _has_mask(r):
+        a, b = _mask_of(r), _mask_of(c)
+        if a.shape == b.shape and a.dtype == b.dtype == bool and not np.array_equal(a, b):
+            items.append(Item("mask", "inverted" if np.array_equal(a, ~b) else "differs"))
     return items
 
 
 def explicit_padding(case: Case, m: Measured) -> str | None:
-    """The path of a padding layer that feeds only this call of the candidate, when its input has no partner."""
-    if any(a.port.candidate == 0 for a in m.arrived) or not m.candidate.origins or m.candidate.origins[0][0] != "call":
+    """The path of a padding layer in front of this call of the candidate that the reference has not."""
+    if m.before_padding is None:
         return None
-    call = case.candidate.trace.calls[m.candidate.origins[0][1]]
-    return call.path if call.op == "Pad" else None
+    r, c = m.before_padding
+    return c.path if c is not m.candidate and r is m.reference else None
 
 
 def _padding(call: Call) -> Any:
@@ -146,16 +150,19 @@ def _has_mask(call: Call) -> bool:
     return "mask" in call.names
 
 
+def _mask_of(call: Call) -> Array:
+    return call.inputs[call.names.index("mask")]
+
+
 def forced_inputs(m: Measured, *, unpadded: bool = False) -> list[Array]:
     """The candidate's inputs as the reference's values; ``unpadded``: also where a padding layer stands in front."""
     made = [np.asarray(v) for v in m.candidate.inputs]
     for a in m.arrived:
+        if m.before_padding is not None and a.port.candidate == 0:
+            if unpadded:
+                made[0] = a.wanted.astype(made[0].dtype)
+            continue
         made[a.port.candidate] = a.wanted.astype(made[a.port.candidate].dtype)
-    names = (m.reference.layer.layout, m.candidate.layer.layout)
-    if unpadded and not any(a.port.candidate == 0 for a in m.arrived) and m.reference.inputs:
-        value = m.reference.inputs[0]
-        if len(names[0]) == len(names[1]) == value.ndim and set(names[0]) == set(names[1]):
-            made[0] = value.transpose([names[0].index(ch) for ch in names[1]])
     return made
 
 
@@ -209,8 +216,10 @@ def _after(case: Case, m: Measured, subset: Sequence[Item]) -> float | None:
             else:
                 weights.pop(item.name, None)
         elif item.kind == "mask" and item.name == "missing":
-            inputs.append(r.inputs[r.names.index("mask")])
+            inputs.append(_mask_of(r))
             names.append("mask")
+        elif item.kind == "mask" and item.name in {"inverted", "differs"}:
+            inputs[names.index("mask")] = _mask_of(r)
         elif item.kind == "mask":
             i = names.index("mask")
             inputs.pop(i)

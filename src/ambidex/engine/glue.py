@@ -48,6 +48,7 @@ class Glue:
     seen: set[tuple[Any, ...]] = field(default_factory=set)
     causes: list[Cause] = field(default_factory=list)
     rewired: list[str] = field(default_factory=list)  # scopes of explained rewirings
+    unsure: set[int] = field(default_factory=set)  # faulty recurrent calls: what they hand on at padded steps is not known
     random: set[int] = field(default_factory=set)  # calls that draw: what they feed is theirs
     inside: set[tuple[str, int]] = field(default_factory=set)  # calls compared as part of a region
     regions: list[tuple[str, str, Gap]] = field(default_factory=list)  # gaps as rows of the report
@@ -57,7 +58,7 @@ class Glue:
         a = self.case.alignment
         ref_region = region_of(a.reference, gap.reference_origin, gap.wanted, set(a.by_reference))
         cand_region = region_of(self.run, gap.candidate_origin, gap.received, set(a.matches))
-        if any(c.index in self.random for c in cand_region.calls) or any(c.index in self.random for c in ref_region.calls):
+        if any(c.index in self.random for c in cand_region.calls):
             return None
         spot = ("gap", gap.reference_origin, gap.candidate_origin)
         if spot in self.seen:
@@ -70,7 +71,7 @@ class Glue:
         base = self._known_changes(ref_region)
         if base and self._agrees(gap, replay(self.case.reference, ref_region, base)):
             return None
-        found = (self._index(gap) or self._factor(gap, ref_region, cand_region) or self._constant(gap, ref_region, cand_region)
+        found = (self._index(gap) or self._masked_mean(gap, ref_region, cand_region) or self._unmasked_source(gap, cand_region) or self._factor(gap, ref_region, cand_region) or self._constant(gap, ref_region, cand_region)
                  or self._reference_side(gap, ref_region, cand_region, base) or self._candidate_side(gap, ref_region, cand_region)
                  or self._order(gap, ref_region, cand_region) or self._wiring(gap, cand_region) or self._two(gap, ref_region, cand_region))
         if found is None and self._follows(cand_region):
@@ -90,6 +91,9 @@ class Glue:
 
     def _follows(self, cand_region: Region) -> bool:
         """Whether the code of this gap stands in a block that an explained rewiring has changed already."""
+        edges = {o[1] for c in cand_region.calls for o in c.origins if o[0] == "call"}
+        if edges & self.unsure:
+            return True
         scopes = {c.scope for c in cand_region.calls if c.scope}
         return any(scope and (w == scope or w.startswith(scope + "/") or w.startswith(scope + ".")) for scope in scopes for w in self.rewired)
 
@@ -173,6 +177,48 @@ class Glue:
                            candidate=k, proven=True, after=float(np.abs(b / k - a).max()),
                            proof=f"the candidate's value divided by {k:.6g} is the reference's",
                            detail={"guess": guess, "consumer": gap.consumer.op if gap.consumer else "output"})
+
+    def _masked_mean(self, gap: Gap, ref_region: Region, cand_region: Region) -> Cause | None:
+        """The reference takes the mean over valid steps, the candidate over all of them."""
+        for call in ref_region.calls:
+            if call.op != "Mul" or len(call.inputs) != 2 or not any(c.op.startswith("Reduce") for c in ref_region.calls):
+                continue
+            for i in (0, 1):
+                mask, x = call.inputs[i], call.inputs[1 - i]
+                if not is_mask(mask) or x.ndim < 2 or x.dtype.kind != "f":
+                    continue
+                for axis in range(x.ndim):
+                    mean = x.mean(axis, dtype=np.float64)
+                    if mean.size == gap.wanted.size and self._agrees(gap, mean):
+                        return self._cause(gap, cand_region, next((c for c in reversed(cand_region.calls) if c.op.startswith("Reduce")), None),
+                                           call, kind="mask", op="ReduceMean", name="missing", proven=True, after=0.0,
+                                           proof="the reference's mean taken over all steps is exactly what the candidate has")
+        return None
+
+    def _unmasked_source(self, gap: Gap, cand_region: Region) -> Cause | None:
+        """A recurrent layer without the reference's mask: valid steps agree, but code behind it reads a padded one."""
+        a = self.case.alignment
+        edges = {o[1] for c in cand_region.calls for o in c.origins if o[0] == "call"} | (
+            {gap.candidate_origin[1]} if gap.candidate_origin[0] == "call" else set())
+        for j in sorted(edges):
+            match = a.matches.get(j)
+            if match is None:
+                continue
+            r, c = a.reference.calls[match.reference], self.run.calls[j]
+            if c.op not in {"LSTM", "GRU", "RNN"} or "mask" not in r.names:
+                continue
+            mask = r.inputs[r.names.index("mask")]
+            inputs = [x for x, n in zip(c.inputs, c.names, strict=True) if n != "mask"]
+            made = self.case.candidate.canonical(c.op, c.layer.attrs, self.case.candidate.weights(c), [*inputs, mask], c.layer.layout)
+            if made is None:
+                continue
+            value = replay(self.case.candidate, cand_region, {j: [m.reshape(o.shape) if m.size == o.size else m
+                                                                  for m, o in zip(made, c.computed, strict=False)]})
+            if self._agrees(gap, value, candidate=True):
+                name = "missing" if "mask" not in c.names else "differs"
+                return self._cause(gap, cand_region, c, r, kind="mask", op=c.op, name=name, proven=True, after=0.0,
+                                   proof="with the reference's mask on this layer the value behind it is the reference's")
+        return None
 
     def _constant(self, gap: Gap, ref_region: Region, cand_region: Region) -> Cause | None:
         """A layer that was evaluated when the model was built: its value is a constant of the graph now."""

@@ -109,6 +109,8 @@ def _as_reference(case: Case, m: Measured) -> Any:
         given = [np.asarray(v) for v in m.reference.inputs]
         for arrived in m.arrived:
             port = arrived.port
+            if m.before_padding is not None and port.candidate == 0:
+                continue
             given[port.reference] = port.view.back(inputs[port.candidate])
         made = case.reference.compute(m.reference, given)
         if made is None:

@@ -419,13 +419,13 @@ def alternatives(pairing: Pairing, reference: Trace, candidate: Trace, measured:
             count += 1
             if count >= 12:
                 return
-    layers = pairing.layers
+    layers, up = pairing.layers, feeders(reference)
     shapes = {p: {r: a.shape for r, a in w.items()} for p, w in reference.layer_weights.items()}
     for i in range(len(layers)):
         for j in range(i + 1, len(layers)):
             (ra, ca, how_a), (rb, cb, how_b) = layers[i], layers[j]
             if {how_a, how_b} <= {"order", "name", "trial"} and "order" in (how_a, how_b) and ra in wrong and rb in wrong and (
-                    shapes.get(ra) == shapes.get(rb)):
+                    shapes.get(ra) == shapes.get(rb)) and up.get(ra) == up.get(rb):
                 swapped = list(layers)
                 swapped[i], swapped[j] = (ra, cb, "trial"), (rb, ca, "trial")
                 yield replace(pairing, layers=swapped)
