@@ -50,7 +50,7 @@ class GeluApproximation(Known):
         )
 
     def message(self, cause: Cause) -> str:
-        c, r = (_GELU.get(v, str(v)) for v in (cause.candidate, cause.reference))
+        c, r = (_GELU.get(str(v), str(v)) for v in (cause.candidate, cause.reference))
         return f"The candidate uses {c}, the reference {r}.{defaults.note(cause)}"
 
     def fix(self, cause: Cause) -> str:

@@ -201,8 +201,8 @@ class MaskedRow(Known):
     def message(self, cause: Cause) -> str:
         words = {"zero": "zeros", "uniform": "the mean of all values", "nan": "NaN"}
         return (
-            f"A query that may see nothing gets {words.get(cause.candidate, cause.candidate)} in the candidate, "
-            f"{words.get(cause.reference, cause.reference)} in the reference."
+            f"A query that may see nothing gets {words.get(str(cause.candidate), cause.candidate)} in the candidate, "
+            f"{words.get(str(cause.reference), cause.reference)} in the reference."
         )
 
     def fix(self, cause: Cause) -> str:

@@ -172,7 +172,7 @@ class BidirectionalMerge(Known):
 
     def fix(self, cause: Cause) -> str:
         how = {"sum": "forward + backward", "ave": "(forward + backward) / 2", "mul": "forward * backward"}.get(
-            cause.reference
+            str(cause.reference)
         )
         torch = (
             f"forward, backward = y.chunk(2, -1); y = {how}" if how else "y as it is: nn.LSTM and nn.GRU concatenate"

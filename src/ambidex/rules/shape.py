@@ -158,8 +158,8 @@ class DepthToSpace(Known):
             "DCR": "block first, then channel (DCR, tf.nn.depth_to_space)",
         }
         return (
-            f"The candidate orders channels as {names.get(cause.candidate, cause.candidate)}, the "
-            f"reference as {names.get(cause.reference, cause.reference)}."
+            f"The candidate orders channels as {names.get(str(cause.candidate), cause.candidate)}, the "
+            f"reference as {names.get(str(cause.reference), cause.reference)}."
         )
 
     def fix(self, cause: Cause) -> str:
