@@ -288,7 +288,7 @@ def transfer(link: Link, torch_to_keras: bool, strict: bool) -> None:
             assert not strict, f"{tuple(parameter.shape)} against {value.shape}"
         else:
             with torch.no_grad():
-                parameter.copy_(torch.from_numpy(np.ascontiguousarray(value)))
+                parameter.copy_(torch.from_numpy(np.array(value, order="C")))
 
 
 def linked(t: Any, k: Any) -> Link:
@@ -443,7 +443,7 @@ def packed_heads(t: Any, k: Any) -> list[Link]:
 
 def change(weight: Any, how: Callable[[Array], Array]) -> None:
     """Rewrite one weight of a candidate, whichever framework it is of."""
-    value = np.ascontiguousarray(how(array_of(weight).copy())).astype(np.float32)
+    value = np.array(how(array_of(weight).copy()), np.float32, order="C")
     if hasattr(weight, "assign"):
         weight.assign(value)
     else:
