@@ -7,6 +7,7 @@ attribute ``forward``; functional code between them by a ``TorchFunctionMode``. 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from torch.utils import _pytree as pytree
 from ambidex.adapters import torch_layers as tl
 from ambidex.core.types import Array, Call, Layer, Origin, Plan, Source
 
-_INTERNAL = ("/torch/", "/ambidex/adapters/", "/ambidex/engine/", "/contextlib.py", "/einops/")
+_INTERNAL = ("/torch/", os.path.dirname(os.path.dirname(__file__)) + os.sep, "/contextlib.py", "/einops/")
 #: functions whose result is the same tensor for our purposes: no call, the origin goes on
 _ALIASES = {"contiguous", "clone", "detach", "requires_grad_", "__get__", "cpu", "alias", "type_as"}
 _NOT_RECORDED = {"__set__", "dim", "size", "numel", "__len__", "item", "tolist", "is_floating_point", "backward"}

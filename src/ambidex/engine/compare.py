@@ -75,7 +75,7 @@ def compare_models(reference: Inspectable | Trace, candidate: Inspectable, *, in
         _check_finite(ref, "reference")
         steady = live is None or _same_outputs(ref, live.run(_reference_batch(inputs), record=False))
     with job.step("run the candidate", 0.25):
-        batch, first = _first_run(job, ref, inputs)
+        batch, first = _best_run(job, ref, _first_runs(job, ref, inputs))
         _check_finite(first, "candidate")
     job.masks += _implied_masks(ref, first)
     saved = first.weights if weights == "carry" else {}
@@ -109,15 +109,16 @@ def _same_outputs(a: Trace, b: Trace) -> bool:
     return all(name in b.outputs and np.array_equal(v, b.outputs[name], equal_nan=v.dtype.kind == "f") for name, v in a.outputs.items())
 
 
-def _first_run(job: Job, ref: Trace, inputs: Any) -> tuple[Batch, Trace]:
-    """The candidate's batch (found out when not given) and a recorded run of it."""
+def _first_runs(job: Job, ref: Trace, inputs: Any) -> list[tuple[Batch, Trace]]:
+    """The candidate's batch (each way to feed it that runs, when not given) and a recorded run of it."""
     if inputs.candidate is not None:
-        return inputs.candidate, with_weights(job.candidate, job.candidate.run(inputs.candidate), copied=True)
+        return [(inputs.candidate, with_weights(job.candidate, job.candidate.run(inputs.candidate), copied=True))]
     source = inputs.reference if inputs.reference is not None else list(ref.inputs.values()) if all(
         n.isdigit() for n in ref.inputs) else ref.inputs
     sizes = sorted(v.size for v in ref.outputs.values())
     failed: AmbidexError | None = None
     spare: tuple[Batch, Trace] | None = None
+    found: list[tuple[Batch, Trace]] = []
     for batch in feed.options(source, job.candidate):
         try:
             trace = job.candidate.run(batch)
@@ -125,13 +126,42 @@ def _first_run(job: Job, ref: Trace, inputs: Any) -> tuple[Batch, Trace]:
             failed = failed or e
             continue
         if sorted(v.size for v in trace.outputs.values()) == sizes:
-            return batch, with_weights(job.candidate, trace, copied=True)
+            found.append((batch, with_weights(job.candidate, trace, copied=True)))
+            if len(found) == 3:
+                break
         spare = spare or (batch, trace)
+    if found:
+        return found
     if spare is not None:
-        return spare[0], with_weights(job.candidate, spare[1], copied=True)
+        return [(spare[0], with_weights(job.candidate, spare[1], copied=True))]
     assert failed is not None
     raise RunError("the candidate does not run on the reference's inputs", str(failed),
                    "Pass inputs for both sides: a function that returns {'reference': ..., 'candidate': ...}")
+
+
+def _best_run(job: Job, ref: Trace, runs: list[tuple[Batch, Trace]]) -> tuple[Batch, Trace]:
+    """Where the candidate runs on several axis orders, the one whose outputs agree best once the weights are carried."""
+    if len(runs) == 1:
+        return runs[0]
+    saved = {n: np.array(v) for n, v in job.candidate.weights().items()} if job.weights == "carry" else {}
+    best: tuple[float, int] | None = None
+    try:
+        for n, (batch, first) in enumerate(runs):
+            pairing = weighting.pair(ref, first, job.user_map)
+            if job.weights == "carry":
+                weighting.carry(pairing, ref, job.candidate, first)
+            trace = job.candidate.run(batch)
+            a = align.start(ref, trace, pairing, job.user_map)
+            off, size, _ = whole(pair_outputs(a, trace, job.masks), ref, trace, job.masks)
+            score = (float("inf") if off is None else off / (size or 1.0), n)
+            best = min(best, score) if best is not None else score
+            if best[0] <= ACCEPT:
+                break
+    finally:
+        if saved:
+            job.candidate.set_weights(saved)
+    assert best is not None
+    return runs[best[1]]
 
 
 def _implied_masks(*traces: Trace) -> list[Array]:
@@ -161,13 +191,13 @@ def _compare(job: Job, ref: Trace, first: Trace, batch: Batch, inputs: Any, *, s
     with job.step("align", 0.5):
         a, forced = _align(job, ref, chained, pairing, batch)
         a, forced, pairing, chained = _settle(job, ref, first, chained, pairing, batch, a, forced)
-    paired = pair_outputs(a, chained, forced.trace, job.masks)
+    paired = pair_outputs(a, forced.trace, job.masks)
     with job.step("measure in float64", 0.7):
         forced = _with_floors(job, a, forced, batch, chained)
     if job.weights == "keep" and _faults(forced):
         with job.step("align", 0.75):
             a, forced, pairing = _by_structure(job, ref, chained, pairing, batch, a, forced)
-            paired = pair_outputs(a, chained, forced.trace, job.masks)
+            paired = pair_outputs(a, forced.trace, job.masks)
     with job.step("explain", 0.8):
         case = diagnose.Case(a, Player(ref, job.reference, job.evaluate), Player(forced.trace, job.candidate, job.evaluate), pairing,
                              job.masks, job.weights, {j: m.outputs for j, m in forced.pairs.items()})

@@ -24,7 +24,7 @@ from ambidex.engine import weightcauses
 from ambidex.engine.align import Alignment
 from ambidex.engine.measure import Measured, Port, _compare
 from ambidex.engine.replay import Player
-from ambidex.engine.variants import of_call
+from ambidex.engine.variants import is_causal, of_call
 from ambidex.engine.weights import Pairing
 from ambidex.errors import AmbidexError
 from ambidex.rules import variants as rule_variants
@@ -76,7 +76,7 @@ def pair_causes(case: Case, m: Measured) -> list[Cause]:
         for subset in combinations(items, size):
             after = _after(case, m, subset)
             if after is not None and after <= floors.RATIO * m.floor:
-                return [_item_cause(case, m, item, after, tried) for item in subset]
+                return [_item_cause(case, m, item, after, tried) for item in _told(subset)]
             tried.append(" + ".join(i.name for i in subset))
     found = _variant(case, m, tried)
     if found is not None:
@@ -85,6 +85,17 @@ def pair_causes(case: Case, m: Measured) -> list[Cause]:
     unknown.tried = _short(tried)
     unknown.detail = {"differs": [f"{i.kind} {i.name}" for i in items], "reference_op": r.op, "candidate_op": c.op}
     return [unknown]
+
+
+def _told(subset: Sequence[Item]) -> list[Item]:
+    """Settings that only follow from another one of the same layer are not told apart from it."""
+    names = {i.name for i in subset if i.kind == "attr"}
+    follows: set[str] = set()
+    if "mode" in names:
+        follows |= {"coordinate_transformation_mode", "nearest_mode", "cubic_coeff_a"}
+    if names & {"dilations", "kernel_shape"}:
+        follows |= {"pads"}
+    return [i for i in subset if i.kind != "attr" or i.name not in follows]
 
 
 def _short(tried: list[str]) -> list[str]:
@@ -103,7 +114,7 @@ def _items(case: Case, m: Measured) -> list[Item]:
         for name, (a, b) in ops.differing_attrs(
                 r.op, r.layer.attrs, c.layer.attrs, size=size, kernel=kernel, rank=r.inputs[0].ndim if r.inputs else None, training=False,
                 masked=_has_mask(r) or _has_mask(c) or r.op == "Attention" and len(r.inputs) > 3).items():
-            if name not in {"num_heads", "hidden_size", "cell", "return_sequences", "output_shape"}:
+            if name not in {"cell", "return_sequences", "output_shape"}:
                 items.append(Item("attr", name, (a, b)))
         pads = [i for i in items if i.name in {"pads", "auto_pad"}]
         if len(pads) > 1:  # one setting in two attributes
@@ -210,6 +221,8 @@ def _after(case: Case, m: Measured, subset: Sequence[Item]) -> float | None:
     for item in subset:
         if item.kind == "attr":
             attrs.update(_attr_values(r, item.name))
+            if item.name == "linear_before_reset" and "B" in other:
+                weights["B"] = other["B"]  # only with it are there two biases
         elif item.kind in {"weight", "parameter"}:
             if item.name in other:
                 weights[item.name] = other[item.name]
@@ -273,7 +286,9 @@ def _item_cause(case: Case, m: Measured, item: Item, after: float, tried: list[s
         return case.cause(m, kind="attr", op=r.op, name=item.name, reference=a, candidate=b, **common,
                           detail={"reference_attrs": dict(r.layer.attrs), "candidate_attrs": dict(c.layer.attrs)})
     if item.kind == "mask":
-        return case.cause(m, kind="mask", op=r.op, name=item.name, **common)
+        holder = r if item.name != "extra" else c
+        causal = item.name in {"missing", "extra"} and is_causal(_mask_of(holder))
+        return case.cause(m, kind="mask", op=r.op, name="causal_missing" if causal and item.name == "missing" else item.name, **common)
     if item.kind == "parameter":
         return parameter_cause(case, m, item.name, **common)
     return weight_cause(case, m, [item.name], **common)

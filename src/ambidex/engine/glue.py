@@ -176,7 +176,7 @@ class Glue:
         return self._cause(gap, cand_region, at or producer, theirs, kind="scale", op=gap.consumer.op if gap.consumer else "", name="factor", reference=1.0,
                            candidate=k, proven=True, after=float(np.abs(b / k - a).max()),
                            proof=f"the candidate's value divided by {k:.6g} is the reference's",
-                           detail={"guess": guess, "consumer": gap.consumer.op if gap.consumer else "output"})
+                           detail={"guess": guess, "producer": _producing_op(self.run, gap.candidate_origin), "consumer": gap.consumer.op if gap.consumer else "output"})
 
     def _masked_mean(self, gap: Gap, ref_region: Region, cand_region: Region) -> Cause | None:
         """The reference takes the mean over valid steps, the candidate over all of them."""
@@ -387,6 +387,16 @@ class Glue:
             name = "flatten"
         return self._cause(gap, cand_region, kind="order", op="Flatten" if name == "flatten" else _last_op(ref_region), name=name, proven=True,
                            after=0.0, proof="both sides hold the same numbers, in another order")
+
+
+def _producing_op(trace: Trace, origin: Origin) -> str:
+    """The operator behind a value, through plumbing and arithmetic."""
+    while origin[0] == "call":
+        call = trace.calls[origin[1]]
+        if call.op not in PLUMBING | {"Mul", "Div"} or not call.origins:
+            return call.op
+        origin = call.origins[0]
+    return origin[0]
 
 
 def _worded(v: Any, call: Call, region: Region, *, mirrored: bool) -> dict[str, Any]:

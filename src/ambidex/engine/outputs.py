@@ -27,7 +27,7 @@ class Paired:
     swapped: Cause | None = None
 
 
-def pair_outputs(a: Alignment, chained: Trace, forced: Trace, masks: list[Array]) -> list[Paired]:
+def pair_outputs(a: Alignment, forced: Trace, masks: list[Array]) -> list[Paired]:
     """Pair by values in the forced run, then name, then position; outputs of equal shape in other places are told."""
     ref, cand = a.reference, forced
     left = [n for n, v in cand.outputs.items() if v.dtype.kind in "fc" and v.size]
@@ -66,7 +66,6 @@ def pair_outputs(a: Alignment, chained: Trace, forced: Trace, masks: list[Array]
                             before=difference(_as(ref.outputs[n], cand.outputs[n]), cand.outputs[n]),
                             proof="compared crosswise the outputs agree")
         found.append(Paired(n, c, view, gap, swapped))
-    del chained
     return found
 
 
