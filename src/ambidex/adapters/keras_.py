@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +67,12 @@ class KerasModel:
 
         return {name: numpy_from_tensor(v) for name, v in self._tree().variables.items()}
 
+    def constants(self) -> set[str]:
+        """Variables that Keras never trains and that no gradient reaches."""
+        trained = {id(v) for v in self.model.trainable_variables}
+        frozen = {id(v) for layer in self.model._flatten_layers() if not layer.trainable for v in layer.variables}
+        return {name for name, v in self._tree().variables.items() if id(v) not in trained and id(v) not in frozen}
+
     def set_weights(self, values: Mapping[str, Array]) -> None:
         known = self._tree().variables
         for name, value in values.items():
@@ -94,7 +100,7 @@ class KerasModel:
 
     # ------------------------------------------------------------------ running
     def run(self, batch: Batch, plan: Plan | None = None, *, record: bool = True, training: bool = False,
-            exact: bool = False) -> Trace:
+            exact: bool | Collection[str] = False) -> Trace:
         from ambidex.adapters.keras_inputs import Arguments, outputs_by_name
         from ambidex.adapters.keras_state import kept_state, versions
         from ambidex.adapters.keras_tape import CONST, Tape

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from typing import Any
@@ -193,6 +193,9 @@ class TorchModel:
     def _tensors(self) -> dict[str, torch.Tensor]:
         return {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
 
+    def constants(self) -> set[str]:
+        return {n for n, _ in self.module.named_buffers()}
+
     def set_weights(self, values: Mapping[str, Array]) -> None:
         known = self._tensors()
         for name, value in values.items():
@@ -214,7 +217,7 @@ class TorchModel:
 
     # ------------------------------------------------------------------ running
     def run(self, batch: Batch, plan: Plan | None = None, *, record: bool = True, training: bool = False,
-            exact: bool = False) -> Trace:
+            exact: bool | Collection[str] = False) -> Trace:
         tape = Tape(plan, record=record, exact=exact)
         for name, t in self._tensors().items():
             tape.origins[id(t)] = ("weight", name, 0)

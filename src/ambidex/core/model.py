@@ -6,7 +6,7 @@ the framework) and ``wrap(obj) -> Model``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -44,9 +44,10 @@ class Model(Protocol):
         *,
         record: bool = True,
         training: bool = False,
-        exact: bool = False,
+        exact: bool | Collection[str] = False,
     ) -> Trace:
-        """Run once. ``record``: keep every call; ``exact``: also compute each call in float64 (see Trace)."""
+        """Run once. ``record``: keep every call; ``exact``: also compute each call in float64 (see Trace), or only
+        the layers whose call keys are given, and all functional code."""
 
     def close(self) -> None: ...
 
@@ -60,6 +61,9 @@ class Inspectable(Model, Protocol):
 
     def weights(self) -> dict[str, Array]:
         """All weights and buffers by the framework's own names, own layout."""
+
+    def constants(self) -> set[str]:
+        """Names of weights that no training changes (buffers): without a partner they are no finding."""
 
     def set_weights(self, values: Mapping[str, Array]) -> None:
         """Write weights by the framework's own names, own layout; unknown names or wrong shapes raise InputError."""

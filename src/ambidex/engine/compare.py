@@ -24,6 +24,7 @@ from ambidex.engine.measure import Forced, Measured, run_forced
 from ambidex.engine.outputs import Paired, pair_outputs, whole
 from ambidex.engine.recording import with_weights
 from ambidex.engine.replay import Player
+from ambidex.engine.training import training_causes
 from ambidex.errors import AlignError, AmbidexError, InputError, RunError
 
 #: whole-model acceptance (relative to the largest reference value)
@@ -72,6 +73,8 @@ def compare_models(reference: Inspectable | Trace, candidate: Inspectable, *, in
     job.masks = [np.asarray(m) for m in inputs.masks.values()]
     with job.step("run the reference", 0.05):
         ref = reference if isinstance(reference, Trace) else with_weights(reference, reference.run(_reference_batch(inputs), exact=True))
+        if live is not None:
+            floors.keep_only(ref.calls)
         _check_finite(ref, "reference")
         steady = live is None or _same_outputs(ref, live.run(_reference_batch(inputs), record=False))
     with job.step("run the candidate", 0.25):
@@ -210,6 +213,9 @@ def _compare(job: Job, ref: Trace, first: Trace, batch: Batch, inputs: Any, *, s
                        and "mask" in (*m.reference.names, *m.candidate.names)}
         causes, fixes = _explain(case, forced, paired, glue)
         causes = random + causes
+    if mode == "train":
+        with job.step("training mode", 0.9):
+            causes += training_causes(case, job.reference, inputs.reference, batch, list(forced.pairs.values()))
     with job.step("prove all fixes together", 0.95):
         fixed = prove.run_fixed(case, batch, fixes) if causes and (fixes.pairs or fixes.gaps) else None
     return _report(job, ref, chained, a, forced, pairing, paired, causes, fixed, inputs, glue, reproducible=reproducible)
@@ -241,9 +247,11 @@ def _settle(job: Job, ref: Trace, first: Trace, chained: Trace, pairing: weighti
     if job.weights != "carry":
         return a, forced, pairing, chained
     best = _faults(forced)
+    tried = False
     for change in weighting.alternatives(pairing, ref, first, forced.pairs.values()):
         if best == 0:
             break
+        tried = True
         weighting.carry(change, ref, job.candidate, first)
         try:
             run = with_weights(job.candidate, job.candidate.run(batch))
@@ -255,7 +263,8 @@ def _settle(job: Job, ref: Trace, first: Trace, chained: Trace, pairing: weighti
             best, a, forced, pairing, chained = count, other, other_forced, change, run
             for entry in pairing.report:
                 entry.how = entry.how.replace("order", "trial") if entry in change.report and entry.how == "order" else entry.how
-    weighting.carry(pairing, ref, job.candidate, first)
+    if tried:
+        weighting.carry(pairing, ref, job.candidate, first)
     return a, forced, pairing, chained
 
 
@@ -278,7 +287,8 @@ def _with_floors(job: Job, a: align.Alignment, forced: Forced, batch: Batch, cha
     """Where a difference looks like a fault, the candidate's own float64 floor decides with the reference's."""
     if not _faults(forced):
         return forced
-    return run_forced(job.candidate, batch, a, forced.trace, job.masks, force_inputs=True, exact=True)
+    faulty = {m.candidate.key for m in forced.pairs.values() if m.faulty}
+    return run_forced(job.candidate, batch, a, forced.trace, job.masks, force_inputs=True, exact=faulty)
 
 
 def _drawn(case: diagnose.Case, drawn: tuple[list[Call], list[Call]]) -> list[Cause]:

@@ -7,6 +7,7 @@ One run gives, for every pair, the *shadow* difference (the layer's own fault) a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -255,7 +256,7 @@ def plan_for(a: Alignment, base: Trace, *, force_inputs: bool, same_shapes: bool
 
 
 def run_forced(model: Inspectable, batch: object, a: Alignment, base: Trace, masks: list[Array], *, force_inputs: bool,
-               exact: bool = False) -> Forced:
+               exact: bool | Collection[str] = False) -> Forced:
     """Run the candidate with every match forced, and measure."""
     plan, ports = plan_for(a, base, force_inputs=force_inputs)
     try:
@@ -263,6 +264,7 @@ def run_forced(model: Inspectable, batch: object, a: Alignment, base: Trace, mas
     except RunError:  # values of other sizes do not fit the candidate's own code: force only what fits
         plan, ports = plan_for(a, base, force_inputs=force_inputs, same_shapes=True)
         trace = model.run(batch, plan, exact=exact)  # type: ignore[arg-type]
+    floors.keep_only(trace.calls)
     keys = {c.key: c for c in trace.calls}
     pairs: dict[int, Measured] = {}
     for j, match in a.matches.items():

@@ -19,6 +19,7 @@ def with_weights(model: Inspectable, trace: Trace, *, copied: bool = False) -> T
     """
     trace.weights = {n: kept(a, copied) for n, a in model.weights().items()}
     trace.layers = model.layers()
+    trace.meta["constants"] = sorted(model.constants())
     trace.layer_weights = {
         x.path: {r: kept(a, copied) for r, a in model.layer_weights(x.path).items()}
         for x in trace.layers

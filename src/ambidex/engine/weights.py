@@ -272,7 +272,8 @@ def pair(reference: Trace, candidate: Trace, user_map: dict[str, str], *, by_val
                     made.unequal.setdefault((r.layer.path, c.layer.path), []).append(role)
     left_r, left_c = _packed(made, left_r, left_c)
     singles_r, singles_c = _single(left_r) + ref_raw, _single(left_c) + cand_raw
-    _pair_raw(made, singles_r, singles_c, user_map)
+    constants = set(reference.meta.get("constants", ())), set(candidate.meta.get("constants", ()))
+    _pair_raw(made, singles_r, singles_c, user_map, constants)
     return made
 
 
@@ -303,7 +304,8 @@ def _single(group: list[Owner]) -> list[Owner]:
             for o in group for role, a in o.arrays.items()]
 
 
-def _pair_raw(made: Pairing, ref: list[Owner], cand: list[Owner], user_map: dict[str, str]) -> None:
+def _pair_raw(made: Pairing, ref: list[Owner], cand: list[Owner], user_map: dict[str, str],
+              constants: tuple[set[str], set[str]]) -> None:
     """Pair single arrays by size, names and order."""
     score = np.zeros((len(ref), len(cand)))
     for i, r in enumerate(ref):
@@ -327,9 +329,11 @@ def _pair_raw(made: Pairing, ref: list[Owner], cand: list[Owner], user_map: dict
         how = "name" if alike(rn, cn) >= 0.5 else "order" if rivals else "shape"
         made.raw.append(RawPair(rn, cn, options[0], options[1:], how))
         made.report.append(WeightPair(reference=rn, candidate=cn, role="", how=how))
-    for group, done, lonely in ((ref, {i for i, _ in pairs}, made.lonely_reference), (cand, {j for _, j in pairs}, made.lonely_candidate)):
+    for group, fixed, done, lonely in (
+            (ref, constants[0], {i for i, _ in pairs}, made.lonely_reference),
+            (cand, constants[1], {j for _, j in pairs}, made.lonely_candidate)):
         for n, o in enumerate(group):
-            if n not in done and o.called:
+            if n not in done and o.called and o.layer.weights[""] not in fixed:
                 lonely.append((o.layer.path, o.layer.weights[""]))
                 one = WeightPair(reference=None, candidate=None, how="nothing of this size is left on the other side")
                 if group is ref:
