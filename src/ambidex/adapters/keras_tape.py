@@ -9,7 +9,7 @@ Keras' own, not the model's.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +50,7 @@ class Saved:
 class Tape:
     """One run of a model whose structure ``tree`` knows."""
 
-    def __init__(self, tree: Tree, plan: Plan | None = None, *, record: bool = True, exact: bool = False,
+    def __init__(self, tree: Tree, plan: Plan | None = None, *, record: bool = True, exact: bool | Collection[str] = False,
                  training: bool = False) -> None:
         self.tree, self.plan = tree, plan or Plan()
         self.record, self.want_exact, self.training = record, exact, training
@@ -167,7 +167,7 @@ class Tape:
         results = [self._apart(t) if id(t) in before else t for t in computed]
         call.computed = [self.value(t) for t in results]
         exacts: list[Any] | None = None
-        if self.want_exact:
+        if self.wants_exact(key, chained):
             exacts = self._exact(call, slots, tensors, fn if exact_fn is None and chained else exact_fn, chained)
         if key in plan.replace:
             made = plan.replace[key](call, call.inputs)
@@ -218,6 +218,10 @@ class Tape:
             self.quiet -= 1
 
     # ------------------------------------------------------------------ float64
+    def wants_exact(self, key: str, chained: bool) -> bool:
+        wanted = self.want_exact
+        return wanted if isinstance(wanted, bool) else chained or key in wanted
+
     def _exact(self, call: Call, slots: Slots, tensors: list[Any], fn: Run | None, chained: bool) -> list[Any] | None:
         if fn is None:
             return None

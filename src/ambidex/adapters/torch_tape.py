@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -105,7 +105,7 @@ class Slots:
 class Tape(TorchFunctionMode):
     """One run. ``paths`` maps id(module) to its path, ``weights`` id(parameter) to its name."""
 
-    def __init__(self, plan: Plan | None, *, record: bool, exact: bool) -> None:
+    def __init__(self, plan: Plan | None, *, record: bool, exact: bool | Collection[str]) -> None:
         super().__init__()
         self.plan = plan or Plan()
         self.record, self.want_exact = record, exact
@@ -191,7 +191,7 @@ class Tape(TorchFunctionMode):
         if forced or slots.packed:
             args, kwargs = slots.rebuilt(tensors)
         self.saved[key] = (fn, Slots((args, kwargs), batch_first))
-        exact_args = self._exact_args(slots, tensors, chained=not leaf) if self.want_exact else None
+        exact_args = self._exact_args(slots, tensors, chained=not leaf) if self.wants_exact(key, not leaf) else None
         self.calls.append(call)
         if inplace:
             for t in slots.tensors:
@@ -238,6 +238,10 @@ class Tape(TorchFunctionMode):
         return self.value(tensor)
 
     # ------------------------------------------------------------------ float64
+    def wants_exact(self, key: str, chained: bool) -> bool:
+        wanted = self.want_exact
+        return wanted if isinstance(wanted, bool) else chained or key in wanted
+
     def _exact_args(self, slots: Slots, tensors: list[torch.Tensor], *, chained: bool) -> list[torch.Tensor]:
         made = []
         for t in tensors:

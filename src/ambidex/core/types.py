@@ -60,7 +60,7 @@ class Call:
     ``received`` are the tensor inputs that arrived (before a plan replaced them), ``inputs`` those the layer
     really computed on, ``computed`` its outputs, ``outputs`` what was handed on (after a plan replaced them).
     ``exact`` are the outputs for the same inputs in float64 when the run was asked for them (the layer's own
-    round-off floor is ``|computed - exact|``).
+    round-off floor is ``|computed - exact|``); ``floors`` is what ``ambidex.core.floor`` found from it, by output.
     """
 
     key: str
@@ -74,6 +74,7 @@ class Call:
     outputs: list[Array] = field(default_factory=list)
     exact: list[Array] | None = None
     scope: str = ""
+    floors: list[float | None] | None = None
 
     @property
     def op(self) -> str:

@@ -6,8 +6,7 @@ One run gives, for every pair, the *shadow* difference (the layer's own fault) a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
