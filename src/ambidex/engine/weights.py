@@ -92,15 +92,15 @@ def _equal(a: Array, b: Array) -> bool:
     return a.shape == b.shape and bool(np.allclose(a, b, rtol=1e-5, atol=1e-7))
 
 
-def _same_role(layer: Layer, role: str, a: Array, b: Array) -> bool:
-    """Equal in effect: the two biases of a recurrent layer count as their sum where only the sum is used."""
+def _same_role(layer: Layer, other: Layer, role: str, a: Array, b: Array) -> bool:
+    """Equal in effect: the two biases of a recurrent layer count as their sum where one side uses only the sum."""
     if a.size == b.size and _equal(a.reshape(-1), b.reshape(-1)):
         return True
     if role != "B" or layer.op not in {"LSTM", "GRU", "RNN"} or a.shape != b.shape:
         return False
     halves = [x.reshape(x.shape[0], 2, -1) for x in (a, b)]
     sums = [h.sum(1) for h in halves]
-    if layer.op == "GRU" and layer.attrs.get("linear_before_reset"):
+    if layer.op == "GRU" and layer.attrs.get("linear_before_reset") and other.attrs.get("linear_before_reset"):
         third = sums[0].shape[1] // 3
         return _equal(sums[0][:, : 2 * third], sums[1][:, : 2 * third]) and _equal(halves[0][..., 2 * third :], halves[1][..., 2 * third :])
     return _equal(sums[0], sums[1])
@@ -268,7 +268,7 @@ def pair(reference: Trace, candidate: Trace, user_map: dict[str, str], *, by_val
                 made.report.append(WeightPair(reference=rn, candidate=cn, role=role, how="no partner in the other layer"))
             else:
                 made.report.append(WeightPair(reference=rn, candidate=cn, role=role, how=how))
-                if not _same_role(r.layer, role, a, b):
+                if not _same_role(r.layer, c.layer, role, a, b):
                     made.unequal.setdefault((r.layer.path, c.layer.path), []).append(role)
     left_r, left_c = _packed(made, left_r, left_c)
     singles_r, singles_c = _single(left_r) + ref_raw, _single(left_c) + cand_raw
