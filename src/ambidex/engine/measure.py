@@ -323,16 +323,21 @@ def _compare(wanted: Array, got: Array, masks: list[Array]) -> float:
 
 
 def fit_mask(mask: Array, shape: tuple[int, ...]) -> Array | None:
-    """A (batch, steps) mask spread over an array whose first two axes are those, in either order."""
+    """A (batch, steps) mask spread over an array that has those axes: batch first and the steps on the first axis of
+    their number, both merged into one, or (steps, batch)."""
     if mask.ndim == len(shape) and mask.shape == shape:
         return mask.astype(bool)
     if mask.ndim != 2 or len(shape) < 2:
         return None
+    rows, steps = mask.shape
+    if shape[0] == rows and steps in shape[1:]:
+        at = shape.index(steps, 1)
+        return mask.astype(bool).reshape(rows, *(steps if i == at else 1 for i in range(1, len(shape))))
     tail = (1,) * (len(shape) - 2)
-    if shape[:2] == mask.shape:
-        return mask.astype(bool).reshape(*mask.shape, *tail)
-    if shape[:2] == mask.shape[::-1]:
-        return mask.T.astype(bool).reshape(*mask.shape[::-1], *tail)
+    if shape[:2] == (steps, rows):
+        return mask.T.astype(bool).reshape(steps, rows, *tail)
+    if shape[0] == rows * steps:
+        return mask.astype(bool).reshape(rows * steps, 1, *tail)
     return None
 
 
