@@ -1,1 +1,1 @@
-"""One model in two implementations that other people wrote, compared on the command line: `python -m tests.real.run`."""
+"""One model in two implementations that other people wrote: `python -m tests.real.run`."""

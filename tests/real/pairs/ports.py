@@ -142,12 +142,12 @@ def sentences():
 
 
 # ---------------------------------------------------------------------------------------------------- other text models
-def _distilbert_head():
+def _distilbert_head(**settings):
     tr = _transformers()
     return _seeded(
         tr.DistilBertForMaskedLM(
             tr.DistilBertConfig(
-                vocab_size=WORDS, dim=32, n_layers=2, n_heads=4, hidden_dim=48, max_position_embeddings=40
+                vocab_size=WORDS, dim=32, n_layers=2, n_heads=4, hidden_dim=48, max_position_embeddings=40, **settings
             )
         )
     )
@@ -161,14 +161,18 @@ def distilbert_ported():
     return _port(_distilbert_head(), "DistilBertBackbone")
 
 
-def _gpt2_head():
+def distilbert_relu():
+    return _distilbert_head(activation="relu").distilbert
+
+
+def distilbert_relu_ported():
+    return _port(_distilbert_head(activation="relu"), "DistilBertBackbone")
+
+
+def _gpt2_head(**settings):
     tr = _transformers()
     return _seeded(
-        tr.GPT2LMHeadModel(
-            tr.GPT2Config(
-                vocab_size=WORDS, n_positions=40, n_embd=32, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0
-            )
-        )
+        tr.GPT2LMHeadModel(tr.GPT2Config(vocab_size=WORDS, n_positions=40, n_embd=32, n_layer=2, n_head=4, **settings))
     )
 
 
@@ -178,6 +182,14 @@ def gpt2():
 
 def gpt2_ported():
     return _port(_gpt2_head(), "GPT2Backbone")
+
+
+def gpt2_erf_wide_epsilon():
+    return _gpt2_head(activation_function="gelu", layer_norm_epsilon=1e-3).transformer
+
+
+def gpt2_erf_wide_epsilon_ported():
+    return _port(_gpt2_head(activation_function="gelu", layer_norm_epsilon=1e-3), "GPT2Backbone")
 
 
 def _llama_head(**settings):
@@ -204,6 +216,14 @@ def llama():
 
 def llama_ported():
     return _port(_llama_head(), "Llama3Backbone")
+
+
+def llama_wide_epsilon():
+    return _llama_head(rms_norm_eps=1e-3).model
+
+
+def llama_wide_epsilon_ported():
+    return _port(_llama_head(rms_norm_eps=1e-3), "Llama3Backbone")
 
 
 def _qwen2_head():
@@ -247,7 +267,7 @@ def text_from_keras():
 
 
 # ---------------------------------------------------------------------------------------------------- pictures
-def _vit_head():
+def _vit_head(**settings):
     tr = _transformers()
     return _seeded(
         tr.ViTForImageClassification(
@@ -258,17 +278,27 @@ def _vit_head():
                 num_hidden_layers=2,
                 num_attention_heads=4,
                 intermediate_size=48,
+                **settings,
             )
         )
     )
 
 
 def vit():
-    return _vit_head().vit
+    """Its usual epsilon is 1e-12; the converter writes 1e-6 whatever the configuration says."""
+    return _vit_head(layer_norm_eps=1e-6).vit
 
 
 def vit_ported():
-    return _port(_vit_head(), "ViTBackbone")
+    return _port(_vit_head(layer_norm_eps=1e-6), "ViTBackbone")
+
+
+def vit_relu_wide_epsilon():
+    return _vit_head(hidden_act="relu", layer_norm_eps=1e-3).vit
+
+
+def vit_relu_wide_epsilon_ported():
+    return _port(_vit_head(hidden_act="relu", layer_norm_eps=1e-3), "ViTBackbone")
 
 
 def pictures():
