@@ -192,11 +192,57 @@ def by_order(alignment: Alignment, families: frozenset[str] | None = None) -> in
             call = alignment.candidate.calls[j]
             key = _kind(call, exact)
             waiting = groups.get((key, cand_sources[j])) if key else None
-            if waiting:
+            if waiting and (exact or _same_root(alignment, waiting[0], j)) and _same_width(alignment, waiting[0], j):
                 i = waiting.pop(0)
                 alignment.add(i, j, "order")
                 added += 1
     return added
+
+
+def _same_root(alignment: Alignment, i: int, j: int) -> bool:
+    """Whether two calls take partners' values directly: else one of them is only the last step of hand-written code."""
+    r, c = alignment.reference.calls[i], alignment.candidate.calls[j]
+    if not r.origins or not c.origins:
+        return False
+    ro, co = alignment.root(alignment.reference, r.origins[0]), alignment.root(alignment.candidate, c.origins[0])
+    if ro[0] == co[0] == "call":
+        match = alignment.matches.get(co[1])
+        return match is not None and match.reference == ro[1]
+    return ro[0] == co[0] == "input"
+
+
+def _same_width(alignment: Alignment, i: int, j: int) -> bool:
+    """Two linear layers of other sizes are no partners (one may hold several of the other side)."""
+    r, c = alignment.reference.calls[i], alignment.candidate.calls[j]
+    if r.op != "Gemm":
+        return True
+    a, b = main_output(r), main_output(c)
+    return a is not None and b is not None and a.size == b.size
+
+
+def through_crops(alignment: Alignment) -> None:
+    """A layer whose partner's value appears only after a cropping of its own: the crop stands for the layer."""
+    for trace, other, mirrored in ((alignment.candidate, alignment.reference, False), (alignment.reference, alignment.candidate, True)):
+        users: dict[int, list[Call]] = defaultdict(list)
+        for call in trace.calls:
+            for kind, where, _ in call.origins:
+                if kind == "call":
+                    users[where].append(call)
+        for match in list(alignment.matches.values()):
+            mine, partner = (match.candidate, match.reference) if not mirrored else (match.reference, match.candidate)
+            value, wanted = main_output(trace.calls[mine]), main_output(other.calls[partner])
+            if value is None or wanted is None or value.size <= wanted.size:
+                continue
+            crops = [c for c in users[mine] if c.op in {"Crop", "Slice", "Pad"}]
+            if len(users[mine]) != 1 or not crops:
+                continue
+            made = main_output(crops[0])
+            if made is None or made.size != wanted.size or next(views(wanted.shape, made.shape), None) is None:
+                continue
+            alignment.matches.pop(match.candidate)
+            alignment.by_reference.pop(match.reference)
+            pair = (match.reference, crops[0].index) if not mirrored else (crops[0].index, match.candidate)
+            alignment.add(*pair, match.how)
 
 
 def by_overlap(alignment: Alignment) -> int:
@@ -209,7 +255,7 @@ def by_overlap(alignment: Alignment) -> int:
     for i in ref_open:
         for j in cand_open:
             a, b = ref_sources[i], cand_sources[j]
-            if alignment.reference.calls[i].op == alignment.candidate.calls[j].op and a and b and len(a & b) / len(a | b) >= 0.3:
+            if alignment.reference.calls[i].op == alignment.candidate.calls[j].op and _same_width(alignment, i, j) and a and b and len(a & b) / len(a | b) >= 0.3:
                 scored[i, j] = len(a & b) / len(a | b)
     added = 0
     for (i, j), value in scored.items():

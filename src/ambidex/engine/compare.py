@@ -225,6 +225,7 @@ def _align(job: Job, ref: Trace, chained: Trace, pairing: weighting.Pairing, bat
     a = align.start(ref, chained, pairing, job.user_map)
     if not ref.calls or not chained.calls:
         raise AlignError("one side ran no layer and no operator that could be recorded")
+    align.through_crops(a)
     align.by_value(a, chained)
     align.by_order(a, frozenset({"pool", "resize"}))
     forced = run_forced(job.candidate, batch, a, chained, job.masks, force_inputs=False)

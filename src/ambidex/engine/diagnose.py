@@ -20,9 +20,9 @@ from ambidex.core import ops
 from ambidex.core.model import Inspectable
 from ambidex.core.rule import Cause
 from ambidex.core.types import Array, Call
-from ambidex.engine import weightcauses
+from ambidex.engine import handwritten, weightcauses
 from ambidex.engine.align import Alignment
-from ambidex.engine.measure import Measured, Port, _compare
+from ambidex.engine.measure import Measured, Port, _compare, mask_number
 from ambidex.engine.replay import Player
 from ambidex.engine.variants import is_causal, of_call
 from ambidex.engine.weights import Pairing
@@ -158,11 +158,13 @@ def _spatial(call: Call) -> tuple[int, ...] | None:
 
 
 def _has_mask(call: Call) -> bool:
-    return "mask" in call.names
+    return mask_number(call) is not None
 
 
 def _mask_of(call: Call) -> Array:
-    return call.inputs[call.names.index("mask")]
+    number = mask_number(call)
+    assert number is not None
+    return call.inputs[number]
 
 
 def forced_inputs(m: Measured, *, unpadded: bool = False) -> list[Array]:
@@ -232,9 +234,12 @@ def _after(case: Case, m: Measured, subset: Sequence[Item]) -> float | None:
             inputs.append(_mask_of(r))
             names.append("mask")
         elif item.kind == "mask" and item.name in {"inverted", "differs"}:
-            inputs[names.index("mask")] = _mask_of(r)
+            number = mask_number(c)
+            assert number is not None
+            inputs[number] = _mask_of(r)
         elif item.kind == "mask":
-            i = names.index("mask")
+            i = mask_number(c)
+            assert i is not None
             inputs.pop(i)
             names.pop(i)
     if changes_op:
@@ -283,6 +288,11 @@ def _item_cause(case: Case, m: Measured, item: Item, after: float, tried: list[s
         return case.cause(m, kind="op", op=r.op, name=c.op, reference=r.layer.attrs, candidate=c.layer.attrs, **common)
     if item.kind == "attr":
         a, b = item.value
+        if item.name == "other" and (a is None) != (b is None):  # a number on one side, a tensor of one value on the other
+            a, b = handwritten.constant(r), handwritten.constant(c)
+        norm = handwritten.norm_of_epsilon(case.reference.trace, r) if item.name == "other" else ""
+        if norm:
+            return case.cause(m, kind="attr", op=norm, name="epsilon", reference=a, candidate=b, **common)
         return case.cause(m, kind="attr", op=r.op, name=item.name, reference=a, candidate=b, **common,
                           detail={"reference_attrs": dict(r.layer.attrs), "candidate_attrs": dict(c.layer.attrs)})
     if item.kind == "mask":

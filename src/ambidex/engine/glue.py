@@ -167,10 +167,12 @@ class Glue:
         shape = gap.wanted.shape
         guess = _guess(k, shape, [c for c in ref_region.calls + cand_region.calls])
         at = next((c for c in reversed(cand_region.calls) if c.op in {"Mul", "Div"}), None)
-        mean = next((c for c in reversed(ref_region.calls) if c.op.startswith("Reduce")), None)
-        mine = next((c for c in reversed(cand_region.calls) if c.op.startswith("Reduce")), None)
-        if mean is not None and mine is not None and mean.op != mine.op:
-            return None  # sum against mean: the variants name it
+        mean, mine = (next((c for c in reversed(region.calls) if c.op in _REDUCING), None) for region in (ref_region, cand_region))
+        if mean is not None and mine is not None and (mean.op == "ReduceSum") != (mine.op == "ReduceSum"):
+            names = ("ReduceSum" if x.op == "ReduceSum" else "ReduceMean" for x in (mean, mine))
+            return self._cause(gap, cand_region, mine, mean, kind="op", op=next(names), name=next(names), reference=mean.layer.attrs,
+                               candidate=mine.layer.attrs, proven=True, after=float(np.abs(b / k - a).max()),
+                               proof=f"the candidate's value divided by {k:.6g} is the reference's")
         producer = self._producer(gap) if not cand_region.calls else None
         theirs = next((c for c in reversed(ref_region.calls) if c.op not in PLUMBING), None)
         return self._cause(gap, cand_region, at or producer, theirs, kind="scale", op=gap.consumer.op if gap.consumer else "", name="factor", reference=1.0,
@@ -397,6 +399,9 @@ def _producing_op(trace: Trace, origin: Origin) -> str:
             return call.op
         origin = call.origins[0]
     return origin[0]
+
+
+_REDUCING = {"ReduceSum", "ReduceMean", "GlobalAveragePool", "AveragePool", "AdaptiveAveragePool"}
 
 
 def _worded(v: Any, call: Call, region: Region, *, mirrored: bool) -> dict[str, Any]:

@@ -127,7 +127,10 @@ class Layouts:
         if not options:
             return None
         if len(options) == 1:
-            return options[0]
+            only = options[0]
+            if ref.ndim == cand.ndim == len(only.perm) and len(set(ref.shape)) == ref.ndim:
+                self.ranks.setdefault((ref.ndim, cand.ndim), only.perm)
+            return only
         best, least = None, np.inf
         a, b = ref.astype(np.float64).ravel(), cand.astype(np.float64).ravel()
         comparable = bool(abs(np.abs(a).sum() - np.abs(b).sum()) <= 0.02 * (np.abs(a).sum() + 1e-30)) and a.size > 1

@@ -294,12 +294,15 @@ def _measure(a: Alignment, r: Call, c: Call, how: str, ins: list[Port], outs: li
         d = _compare(wanted, received, masks)
         m.arrived.append(Arrived(port, wanted, received, d, max(input_floor(a.reference, r, port.reference),
                                                                input_floor(trace, c, port.candidate))))
+    rows = rows_without_keys(r)
+    if rows is None:
+        rows = rows_without_keys(c)
     if outs:
         m.shadow, m.floor = 0.0, 0.0
         worst = -1.0
         for port in outs:
             wanted, got = port.view.to(r.outputs[port.reference]), c.computed[port.candidate]
-            d = _compare(wanted, got, masks)
+            d = _compare(wanted, got, masks if rows is None else [*masks, *_spread(rows, wanted.shape)])
             f = max(floors.of_call(r, port.reference) or 0.0, floors.of_call(c, port.candidate) or 0.0, floors.least(wanted))
             if d / f > worst:
                 worst, m.shadow, m.floor = d / f, d, f
@@ -339,6 +342,40 @@ def fit_mask(mask: Array, shape: tuple[int, ...]) -> Array | None:
     if shape[0] == rows * steps:
         return mask.astype(bool).reshape(rows * steps, 1, *tail)
     return None
+
+
+def mask_number(call: Call) -> int | None:
+    """Which input of an attention or recurrent call is its mask."""
+    for i, name in enumerate(call.names):
+        if name in {"mask", "attn_mask", "attention_mask"}:
+            return i
+    return 3 if call.op == "Attention" and len(call.inputs) > 3 else None
+
+
+def rows_without_keys(call: Call) -> Array | None:
+    """(batch, queries) of an attention call: True where some key may be seen. None: every row sees one."""
+    i = mask_number(call)
+    if call.op != "Attention" or i is None:
+        return None
+    mask = call.inputs[i]
+    seen = mask if mask.dtype == bool else mask > -1e3
+    rows = seen.any(-1)
+    while rows.ndim > 2:
+        rows = rows.any(1)
+    batch = call.inputs[0].shape[0]
+    if rows.ndim != 2 or rows.all():
+        return None
+    return np.broadcast_to(rows, (batch, rows.shape[1])) if rows.shape[0] in (1, batch) else None
+
+
+def _spread(rows: Array, shape: tuple[int, ...]) -> list[Array]:
+    """Rows as a full mask of an attention output whose queries stand in axis 1 or 2."""
+    for axis in (1, 2):
+        if len(shape) > axis and shape[0] == rows.shape[0] and shape[axis] == rows.shape[1]:
+            size = [1] * len(shape)
+            size[0], size[axis] = rows.shape
+            return [np.broadcast_to(rows.reshape(size), shape)]
+    return []
 
 
 def rnn_mask(r: Call, c: Call) -> Array | None:

@@ -51,6 +51,15 @@ class RawPair:
 
 
 @dataclass(slots=True)
+class Fused:
+    """One linear layer that is several of the other side, in order. ``mirrored``: the candidate's is the fused one."""
+
+    whole: str
+    parts: list[str]
+    mirrored: bool = False
+
+
+@dataclass(slots=True)
 class Pairing:
     layers: list[tuple[str, str, str]] = field(default_factory=list)  # reference path, candidate path, how
     raw: list[RawPair] = field(default_factory=list)
@@ -58,7 +67,7 @@ class Pairing:
     lonely_reference: list[tuple[str, str]] = field(default_factory=list)  # (layer path, weight or role)
     lonely_candidate: list[tuple[str, str]] = field(default_factory=list)
     unequal: dict[tuple[str, str], list[str]] = field(default_factory=dict)  # layer pair -> roles whose values differ
-    packed: list[tuple[str, list[str]]] = field(default_factory=list)
+    packed: list[Fused] = field(default_factory=list)
 
 
 def owners(trace: Trace) -> tuple[list[Owner], list[Owner]]:
@@ -278,25 +287,32 @@ def pair(reference: Trace, candidate: Trace, user_map: dict[str, str], *, by_val
 
 
 def _packed(made: Pairing, left_r: list[Owner], left_c: list[Owner]) -> tuple[list[Owner], list[Owner]]:
-    """One reference layer that is several candidate layers side by side (a fused query/key/value projection)."""
-    for r in list(left_r):
-        if r.layer.op != "Gemm" or "W" not in r.arrays:
-            continue
-        out, width = r.arrays["W"].shape
-        for count in (3, 2):
-            for start in range(len(left_c) - count + 1):
-                group = left_c[start : start + count]
-                if all(c.layer.op == "Gemm" and c.arrays["W"].shape == (out // count, width) for c in group) and out % count == 0:
-                    made.packed.append((r.layer.path, [c.layer.path for c in group]))
-                    made.report += [WeightPair(reference=r.layer.weights.get("W"), candidate=c.layer.weights.get("W"), role="W",
-                                               how=f"part {n + 1} of {count}, order") for n, c in enumerate(group)]
-                    left_r = [x for x in left_r if x is not r]
-                    left_c = [x for x in left_c if x not in group]
-                    break
-            else:
+    """One layer of a side that is several layers of the other side by side (a fused query/key/value projection)."""
+    for whole_side, part_side, mirrored in ((left_r, left_c, False), (left_c, left_r, True)):
+        for whole in list(whole_side):
+            group = _parts_of(whole, part_side)
+            if not group:
                 continue
-            break
+            made.packed.append(Fused(whole.layer.path, [p.layer.path for p in group], mirrored))
+            for n, part in enumerate(group):
+                names = [whole.layer.weights.get("W"), part.layer.weights.get("W")]
+                r, c = names[::-1] if mirrored else names
+                made.report.append(WeightPair(reference=r, candidate=c, role="W", how=f"part {n + 1} of {len(group)}, order"))
+            whole_side[:] = [o for o in whole_side if o is not whole]
+            part_side[:] = [o for o in part_side if o not in group]
     return left_r, left_c
+
+
+def _parts_of(whole: Owner, others: list[Owner]) -> list[Owner]:
+    if whole.layer.op != "Gemm" or "W" not in whole.arrays:
+        return []
+    out, width = whole.arrays["W"].shape
+    for count in (3, 2):
+        for start in range(len(others) - count + 1):
+            group = others[start : start + count]
+            if out % count == 0 and all(o.layer.op == "Gemm" and o.arrays["W"].shape == (out // count, width) for o in group):
+                return group
+    return []
 
 
 def _single(group: list[Owner]) -> list[Owner]:
@@ -359,11 +375,17 @@ def carry(pairing: Pairing, reference: Trace, candidate: Inspectable, candidate_
                 fitting[role] = a
         if fitting:
             candidate.set_layer_weights(cand_path, fitting)
-    for ref_path, parts in pairing.packed:
-        source = reference.layer_weights[ref_path]
-        for n, path in enumerate(parts):
+    for fused in pairing.packed:
+        if fused.mirrored:
+            sources = [reference.layer_weights[p] for p in fused.parts]
+            have = candidate_trace.layer_weights[fused.whole]
+            roles = {role for role in have if all(role in x for x in sources)}
+            candidate.set_layer_weights(fused.whole, {role: np.concatenate([x[role] for x in sources]) for role in roles})
+            continue
+        source = reference.layer_weights[fused.whole]
+        for n, path in enumerate(fused.parts):
             have = candidate_trace.layer_weights[path]
-            candidate.set_layer_weights(path, {role: np.split(a, len(parts), axis=0)[n] for role, a in source.items() if role in have})
+            candidate.set_layer_weights(path, {role: np.split(a, len(fused.parts))[n] for role, a in source.items() if role in have})
     carry_raw(pairing.raw, reference, candidate, candidate_trace)
     for entry in pairing.report:
         entry.carried = entry.reference is not None and entry.candidate is not None
