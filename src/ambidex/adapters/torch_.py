@@ -147,6 +147,7 @@ class TorchModel:
                 self._modules[path] = m
                 dot = f"{path}." if path else ""
                 names = {role: " + ".join(dot + n for n in names) for role, names in tl.weight_sources(m).items()}
+                names = {role: " + ".join(map(self._shared_name, name.split(" + "))) for role, name in names.items()}
                 found.append(self._layer(path, m, names))
             elif self._opaque(m):
                 self._modules[path] = m
@@ -156,6 +157,12 @@ class TorchModel:
                 if raw:
                     found.append(Layer(path, "", {}, raw, type(m).__name__, source=self._source(path, m)))
         return found
+
+    def _shared_name(self, name: str) -> str:
+        """The name under which the model lists a weight: a tied one has that of its first owner."""
+        owner, _, last = name.rpartition(".")
+        found = getattr(self.module.get_submodule(owner), last, None)
+        return self._names.get(id(found), name)
 
     @staticmethod
     def _opaque(m: nn.Module) -> bool:
@@ -223,6 +230,7 @@ class TorchModel:
             tape.origins[id(t)] = ("weight", name, 0)
             tape.alive.append(t)
         args, kwargs, named = self._arguments(batch)
+        given = {n: numpy_from_tensor(t).copy() for n, t in named.items()}  # the model may write into its inputs
         for name, t in named.items():
             tape.know(t, ("input", name, 0))
         buffers = {n: b.clone() for n, b in self.module.named_buffers()}
@@ -259,7 +267,7 @@ class TorchModel:
         for name, t in _outputs(output):
             trace.outputs[name] = tape.value(t)
             trace.output_origins[name] = tape.origins.get(id(t), ("const", "", 0))
-        trace.inputs = {n: numpy_from_tensor(t) for n, t in named.items()}
+        trace.inputs = given
         trace.calls, trace.layers = tape.calls, self._layers
         if record:
             self._saved = tape.saved
@@ -340,7 +348,7 @@ class TorchModel:
             tensors = [t.double() if t.is_floating_point() else t for t in tensors]
         module = self._modules.get(path)
         fn: Callable[..., Any]
-        modes = {m: m.training for m in module.modules()} if module is not None and self.was_training else {}
+        modes = {m: m.training for m in self.module.modules()} if self.was_training else {}
         for m in modes:
             m.training = False
         try:

@@ -144,11 +144,10 @@ class Tape(TorchFunctionMode):
         if tensor.is_sparse:
             return
         for key in self.shared.pop(tensor.untyped_storage().data_ptr(), []):
-            old = self.values.get(key)
+            old = self.values.pop(key, None)
             if old is None:
                 continue
             fresh = old.copy()
-            self.values[key] = fresh
             for call in self.calls:
                 for group in (call.received, call.inputs, call.computed, call.outputs):
                     for i, array in enumerate(group):
@@ -194,7 +193,7 @@ class Tape(TorchFunctionMode):
         exact_args = self._exact_args(slots, tensors, chained=not leaf) if self.wants_exact(key, not leaf) else None
         self.calls.append(call)
         if inplace:
-            for t in slots.tensors:
+            for t in tensors:
                 self.about_to_write(t)
         result = fn(*args, **kwargs)
         out = Slots((result,), batch_first)
@@ -291,12 +290,8 @@ class Tape(TorchFunctionMode):
         leaves = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
         if not leaves:
             return func(*args, **kwargs)
-        if name in {"__setitem__", "copy_", "fill_", "zero_"} or (name == "__get__" and not leaves):
-            self.about_to_write(leaves[0])
-            result = func(*args, **kwargs)
-            self.values.pop(id(leaves[0]), None)
-            self.exacts.pop(id(leaves[0]), None)
-            return result
+        if name == "__setitem__":
+            return self._write(func, args)
         if name == "__get__":
             name = getattr(getattr(func, "__self__", None), "__name__", name)
         meaning = tl.functional(name, args, kwargs)
@@ -313,11 +308,38 @@ class Tape(TorchFunctionMode):
         layer = Layer(f"{scope}:{label}", op, dict(attrs), cls=label, source=user_frame(2), functional=True)
         return self.execute(layer, probe, args, kwargs, leaf=False, inplace=inplace)
 
+    def _write(self, func: Callable[..., Any], args: Any) -> None:
+        """``x[key] = value``: a call that makes a new state of ``x``, which the tensor itself then stands for."""
+        target = args[0]
+        layer = Layer(f"{self.scopes[-1]}:setitem", "", {}, cls="setitem", source=user_frame(3), functional=True)
+
+        def written(x: torch.Tensor, *rest: Any) -> torch.Tensor:
+            func(x, *rest)
+            return x
+
+        result = self.execute(layer, written, args, {}, leaf=False, inplace=True)
+        if result is target:
+            return
+        self.depth += 1
+        try:
+            self.about_to_write(target)
+            target.copy_(result)
+        finally:
+            self.depth -= 1
+        origin, value, exact = (kept.get(id(result)) for kept in (self.origins, self.values, self.exacts))
+        if origin is not None:
+            self.know(target, origin)
+        if value is not None:
+            self.values[id(target)] = value
+        if exact is not None:
+            self.exacts[id(target)] = exact
+
     @staticmethod
     def _makes_tensor(name: str) -> bool:
         return name not in {"is_complex", "is_same_size", "equal", "allclose", "is_nonzero", "data_ptr", "stride", "any_",
                             "__bool__", "__float__", "__int__", "__index__", "__repr__", "__format__", "__hash__",
-                            "__contains__", "get_device", "storage_offset", "is_contiguous", "untyped_storage", "unbind_"}
+                            "__contains__", "get_device", "storage_offset", "is_contiguous", "untyped_storage", "unbind_",
+                            "empty_like", "new_empty", "new_zeros", "new_ones", "new_full"}
 
     def _alias(self, old: torch.Tensor, new: torch.Tensor) -> None:
         origin = self.origins.get(id(old))
