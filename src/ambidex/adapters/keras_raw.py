@@ -42,6 +42,11 @@ _SETTINGS: dict[str, dict[int, str]] = {
     "Pad": {1: "paddings"}, "PadV2": {1: "paddings", 2: "value"}, "MirrorPad": {1: "paddings"},
     **{op: {1: "size"} for op in ("ResizeBilinear", "ResizeNearestNeighbor", "ResizeBicubic")},
 }
+#: canonical operators of two operands, one of which may be a number
+_BINARY = {
+    "Add", "Sub", "Mul", "Div", "DivNoNan", "FloorDiv", "Mod", "Pow", "Max", "Min", "SquaredDifference", "Equal",
+    "NotEqual", "Less", "LessOrEqual", "Greater", "GreaterOrEqual",
+}
 #: raw operators whose weight is an input: the filter's spatial axes come first
 _FILTERS = {"Conv2D", "Conv3D", "DepthwiseConv2dNative"}
 _RESOURCES = {"resource", "variant", "string"}
@@ -156,6 +161,8 @@ def _operator(tape: Tape, op_type: str, inputs: tuple[Any, ...], attrs: dict[Any
     def describe() -> Layer:
         found = kl.tf_op(op_type, _described(tape, op_type, inputs, attrs))
         op, settings = found if found is not None else ("", {})
+        if op in _BINARY and len(inputs) == 2:
+            settings = {**settings, **_operand(tape, inputs)}
         return Layer(path, op, dict(settings), cls=op_type, source=calling_source(), functional=True)
 
     return tape.execute(path, describe, run, inputs, {}, parameters=_names(op_type), chained=True,
@@ -185,6 +192,20 @@ def _constant(tape: Tape, value: Any) -> Any:
     if is_tensor(value):
         return None if tape.known(value) else np.asarray(value.numpy()).tolist()
     return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _operand(tape: Tape, inputs: Sequence[Any]) -> dict[str, Any]:
+    """A number beside the tensor of a binary operator, as ``keras_functional`` words it."""
+    for i in (1, 0):
+        value = inputs[i]
+        if is_tensor(value) and (_counts(tape, value) or len(value.shape) or value.dtype.name in _RESOURCES):
+            continue
+        plain = np.asarray(value.numpy() if is_tensor(value) else value)
+        if plain.ndim == 0 and plain.dtype.kind in "fiu":
+            # the shortest text of a float32 is the number that stands in the code
+            number = float(str(plain[()])) if plain.dtype.kind == "f" else int(plain)
+            return {"other": number, **({"swapped": True} if i == 0 else {})}
+    return {}
 
 
 def _described(tape: Tape, op_type: str, inputs: Sequence[Any], attrs: dict[Any, Any]) -> dict[str, Any]:

@@ -114,7 +114,7 @@ def _items(case: Case, m: Measured) -> list[Item]:
         for name, (a, b) in ops.differing_attrs(
                 r.op, r.layer.attrs, c.layer.attrs, size=size, kernel=kernel, rank=r.inputs[0].ndim if r.inputs else None, training=False,
                 masked=_has_mask(r) or _has_mask(c) or r.op == "Attention" and len(r.inputs) > 3).items():
-            if name not in {"cell", "return_sequences", "output_shape"}:
+            if name not in {"cell", "return_sequences", "output_shape", "keep_reversed"}:
                 items.append(Item("attr", name, (a, b)))
         pads = [i for i in items if i.name in {"pads", "auto_pad"}]
         if len(pads) > 1:  # one setting in two attributes
@@ -288,11 +288,13 @@ def _item_cause(case: Case, m: Measured, item: Item, after: float, tried: list[s
         return case.cause(m, kind="op", op=r.op, name=c.op, reference=r.layer.attrs, candidate=c.layer.attrs, **common)
     if item.kind == "attr":
         a, b = item.value
-        if item.name == "other" and (a is None) != (b is None):  # a number on one side, a tensor of one value on the other
+        if item.name == "other" and (a is None) != (b is None):  # a number here, a tensor of one value there
             a, b = handwritten.constant(r), handwritten.constant(c)
         norm = handwritten.norm_of_epsilon(case.reference.trace, r) if item.name == "other" else ""
         if norm:
-            return case.cause(m, kind="attr", op=norm, name="epsilon", reference=a, candidate=b, **common)
+            made = case.cause(m, kind="attr", op=norm, name="epsilon", reference=a, candidate=b, **common)
+            made.candidate_cls = ""  # the addition, which is no layer to be built with an epsilon
+            return made
         return case.cause(m, kind="attr", op=r.op, name=item.name, reference=a, candidate=b, **common,
                           detail={"reference_attrs": dict(r.layer.attrs), "candidate_attrs": dict(c.layer.attrs)})
     if item.kind == "mask":

@@ -24,7 +24,7 @@ def constant(call: Call) -> Any:
 
 
 def norm_of_epsilon(trace: Trace, call: Call) -> str:
-    """The norm in which this addition adds epsilon to a mean of squares, before the root; "" when it is something else."""
+    """The norm in which this addition adds epsilon to a mean of squares, before the root; "" for any other addition."""
     value = constant(call)
     if call.op != "Add" or not isinstance(value, int | float) or not 0 <= value < _SMALL:
         return ""
