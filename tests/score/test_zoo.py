@@ -7,7 +7,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,14 +19,15 @@ from tests.score import zoo
 ROOT = Path(__file__).resolve().parents[2]
 AGREE = 1e-5
 EFFECT = 1e-6
+Measured = dict[str, list[dict[str, Any]]]
 
 
-def measure(name: str) -> list[dict[str, object]]:
+def measure(name: str) -> list[dict[str, Any]]:
     """Every case of one architecture with the difference between its sides."""
     import keras
 
     arch = importlib.import_module(f"tests.score.arch.{name}").ARCH
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     for kind, faults, clean in zoo.cases(arch):
         keras.backend.clear_session()
         pair = arch.build(faults, clean.variant, clean.seed, clean.flip, clean.weights if kind == "clean" else None)
@@ -35,21 +39,38 @@ def measure(name: str) -> list[dict[str, object]]:
     return rows
 
 
-@pytest.mark.parametrize("name", zoo.ARCHITECTURES)
-def test_good_pairs_agree_and_faults_have_an_effect(name: str) -> None:
-    # a process each: every architecture starts from fresh frameworks, as in the score
+def measured(names: Sequence[str]) -> Measured:
+    # in a process of its own, and several architectures in one: importing both frameworks is most of the time
     env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-m", "tests.score.test_zoo", name], cwd=ROOT, env=env, text=True,
-                          capture_output=True)  # fmt: skip
+    command = [sys.executable, "-m", "tests.score.test_zoo", *names]
+    done = subprocess.run(command, cwd=ROOT, env=env, text=True, capture_output=True)
     assert done.returncode == 0, done.stderr[-3000:]
-    rows = json.loads(done.stdout.strip().splitlines()[-1])
-    for row in rows:
+    rows: Measured = json.loads(done.stdout.strip().splitlines()[-1])
+    return rows
+
+
+@pytest.fixture(scope="module")
+def everything() -> Measured:
+    with ThreadPoolExecutor(2) as pool:
+        halves = list(pool.map(measured, [zoo.ARCHITECTURES[::2], zoo.ARCHITECTURES[1::2]]))
+    return halves[0] | halves[1]
+
+
+@pytest.mark.parametrize("name", zoo.ARCHITECTURES)
+def test_good_pairs_agree_and_faults_have_an_effect(name: str, everything: Measured) -> None:
+    for row in everything[name]:
         if row["kind"] == "clean":
             assert row["difference"] <= AGREE, row
         elif row["silent"]:
             assert row["difference"] <= EFFECT, row
         else:
             assert row["difference"] > EFFECT, row
+
+
+@pytest.mark.parametrize("name", zoo.ARCHITECTURES)
+def test_enough_of_every_kind(name: str, everything: Measured) -> None:
+    kinds = [row["kind"] for row in everything[name]]
+    assert kinds.count("single") >= 10 and kinds.count("combo") >= 3 and kinds.count("clean") >= 4
 
 
 def test_the_zoo_is_large_enough() -> None:
@@ -59,4 +80,4 @@ def test_the_zoo_is_large_enough() -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(sys.argv[1])))
+    print(json.dumps({name: measure(name) for name in sys.argv[1:]}))

@@ -1,4 +1,4 @@
-"""A 1-D autoencoder for signals; the Keras Sequential is the reference, strided and transposed convolutions in torch."""
+"""A 1-D autoencoder for signals with strided and transposed convolutions; the Keras Sequential is the reference."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from keras import layers
 from torch import nn
 
-from tests.score import zoo
-from tests.score.zoo import Arch, Clean, Link, expect
+from tests.score import hand, zoo
+from tests.score.hand import Link
+from tests.score.zoo import Arch, Clean, expect
 
 
 def keras_model(cfg: dict[str, Any], f: frozenset[str]) -> keras.Model:
@@ -82,18 +83,18 @@ def torch_model(cfg: dict[str, Any], f: frozenset[str]) -> nn.Module:
 def links(t: Any, k: Any) -> list[Link]:
     get = k.get_layer
     return [
-        *zoo.conv(t.down, get("enc1")), *zoo.conv(t.mid, get("enc2")), *zoo.norm(t.gn, get("enc2_norm")),
-        *zoo.conv(t.up1, get("dec1")), *zoo.conv(t.up2, get("dec2")), *zoo.conv(t.out, get("signal")),
+        *hand.conv(t.down, get("enc1")), *hand.conv(t.mid, get("enc2")), *hand.norm(t.gn, get("enc2_norm")),
+        *hand.conv(t.up1, get("dec1")), *hand.conv(t.up2, get("dec2")), *hand.conv(t.out, get("signal")),
     ]  # fmt: skip
 
 
 def spoil(f: frozenset[str], t: Any, k: Any) -> None:
     if "kernel_flipped" in f:
-        zoo.change(t.up1.weight, lambda w: w[..., ::-1])
+        hand.change(t.up1.weight, lambda w: w[..., ::-1])
     if "kernel_in_out_swapped" in f:
-        zoo.change(t.up2.weight, lambda w: w.swapaxes(0, 1))
+        hand.change(t.up2.weight, lambda w: w.swapaxes(0, 1))
     if "stale" in f:
-        zoo.change(t.mid.weight, zoo.stale)
+        hand.change(t.mid.weight, hand.stale)
 
 
 def make_inputs(cfg: dict[str, Any], rng: np.random.Generator) -> zoo.Inputs:
@@ -107,7 +108,7 @@ ARCH = Arch(
         "symmetric_pad": expect("down enc1 pad", "same, pad", "same padding with stride"),
         "slope": expect("leaky enc1_act", "slope, alpha", "LeakyReLU slope"),
         "pool_counts_padding": expect("smooth pool", "count_include_pad, pad, border", "pooling borders"),
-        "dilation": expect("mid enc2", "dilation", "conv dilation"),
+        "dilation": expect("mid enc2", "dilation, pad", "conv dilation"),
         "group_eps": expect("gn enc2_norm", "epsilon, eps", "norm epsilon"),
         "gelu_tanh": expect("^act enc2_act gelu", "approximate, gelu, tanh, erf", "GELU variant"),
         "order_swapped": expect("gn enc2_norm act enc2_act", "order, swap, before, after", "layer order swapped"),

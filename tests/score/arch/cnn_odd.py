@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from keras import layers
 from torch import nn
 
-from tests.score import zoo
-from tests.score.zoo import Arch, Clean, Link, expect
+from tests.score import hand, zoo
+from tests.score.hand import Link
+from tests.score.zoo import Arch, Clean, expect
 
 
 class OddNet(nn.Module):
@@ -78,19 +79,19 @@ def keras_model(cfg: dict[str, Any], f: frozenset[str]) -> keras.Model:
 def links(t: Any, k: Any) -> list[Link]:
     get = k.get_layer
     return [
-        *zoo.conv(t.stem, get("entry")), *zoo.norm(t.bn, get("entry_bn")), *zoo.conv(t.conv2, get("wide")),
-        *zoo.conv(t.conv3, get("holes")), *zoo.dense(t.fc1, get("hidden")), *zoo.dense(t.fc2, get("logits")),
+        *hand.conv(t.stem, get("entry")), *hand.norm(t.bn, get("entry_bn")), *hand.conv(t.conv2, get("wide")),
+        *hand.conv(t.conv3, get("holes")), *hand.dense(t.fc1, get("hidden")), *hand.dense(t.fc2, get("logits")),
     ]  # fmt: skip
 
 
 def spoil(f: frozenset[str], t: Any, k: Any) -> None:
     if "kernel_hw_swapped" in f:
-        zoo.change(k.get_layer("holes").kernel, lambda w: w.transpose(1, 0, 2, 3))
+        hand.change(k.get_layer("holes").kernel, lambda w: w.transpose(1, 0, 2, 3))
     if "kernel_flipped" in f:
-        zoo.change(k.get_layer("wide").kernel, lambda w: w[::-1, ::-1])
+        hand.change(k.get_layer("wide").kernel, lambda w: w[::-1, ::-1])
     if "bn_stats_left" in f:
-        zoo.change(k.get_layer("entry_bn").moving_mean, np.zeros_like)
-        zoo.change(k.get_layer("entry_bn").moving_variance, np.ones_like)
+        hand.change(k.get_layer("entry_bn").moving_mean, np.zeros_like)
+        hand.change(k.get_layer("entry_bn").moving_variance, np.ones_like)
 
 
 def make_inputs(cfg: dict[str, Any], rng: np.random.Generator) -> zoo.Inputs:

@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from keras import layers, ops
 from torch import nn
 
-from tests.score import zoo
-from tests.score.zoo import Arch, Clean, Link, expect
+from tests.score import hand, zoo
+from tests.score.hand import Link
+from tests.score.zoo import Arch, Clean, expect
 
 
 def sinusoid(steps: int, dim: int, halves: bool = False, first: int = 0) -> np.ndarray:
@@ -154,26 +155,26 @@ def keras_model(cfg: dict[str, Any], f: frozenset[str]) -> keras.Model:
 
 
 def links(t: Any, k: Any) -> list[Link]:
-    found = zoo.embedding(t.embed, k.words) + zoo.norm(t.final_norm, k.last_norm)
+    found = hand.embedding(t.embed, k.words) + hand.norm(t.final_norm, k.last_norm)
     if k.memory_scaled.built:
-        found += zoo.norm(t.memory_norm, k.memory_scaled)
+        found += hand.norm(t.memory_norm, k.memory_scaled)
     for a, b in zip(t.layers, k.stack, strict=True):
         for own, other in ((a.self_attn, b.look_back), (a.cross_attn, b.look_across)):
-            found += zoo.packed(own, other.to_q, other.to_k, other.to_v, other.to_out)
-        found += zoo.norm(a.norm1, b.norm_a) + zoo.norm(a.norm2, b.norm_b) + zoo.norm(a.norm3, b.norm_c)
-        found += zoo.dense(a.linear1, b.widen) + zoo.dense(a.linear2, b.narrow)
+            found += hand.packed(own, other.to_q, other.to_k, other.to_v, other.to_out)
+        found += hand.norm(a.norm1, b.norm_a) + hand.norm(a.norm2, b.norm_b) + hand.norm(a.norm3, b.norm_c)
+        found += hand.dense(a.linear1, b.widen) + hand.dense(a.linear2, b.narrow)
     return found
 
 
 def spoil(f: frozenset[str], t: Any, k: Any) -> None:
     if "q_k_swapped" in f:
         attention = k.stack[1].look_back
-        zoo.swap(attention.to_q.kernel, attention.to_k.kernel)
-        zoo.swap(attention.to_q.bias, attention.to_k.bias)
+        hand.swap(attention.to_q.kernel, attention.to_k.kernel)
+        hand.swap(attention.to_q.bias, attention.to_k.bias)
     if "kernel_transposed" in f:
-        zoo.change(k.stack[0].look_across.to_out.kernel, np.transpose)
+        hand.change(k.stack[0].look_across.to_out.kernel, np.transpose)
     if "half_rounded" in f:
-        zoo.change(k.stack[1].narrow.kernel, zoo.to_half)
+        hand.change(k.stack[1].narrow.kernel, hand.to_half)
 
 
 def make_inputs(cfg: dict[str, Any], rng: np.random.Generator) -> zoo.Inputs:

@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from keras import layers, ops
 from torch import nn
 
-from tests.score import zoo
-from tests.score.zoo import Arch, Clean, Link, expect
+from tests.score import hand, zoo
+from tests.score.hand import Link
+from tests.score.zoo import Arch, Clean, expect
 
 EPS = 1e-12
 
@@ -82,8 +83,8 @@ class EncoderBlock(layers.Layer):
         dim = cfg["dim"]
         self.mha = layers.MultiHeadAttention(cfg["heads"], dim // cfg["heads"], name="mha")
         self.attention_norm = layers.LayerNormalization(epsilon=EPS, name="attention_norm")
-        self.ffn_norm = layers.LayerNormalization(name="ffn_norm",
-                                                  epsilon=1e-5 if "block_eps" in f and number == 1 else EPS)  # fmt: skip
+        late_epsilon = 1e-5 if "block_eps" in f and number == 1 else EPS
+        self.ffn_norm = layers.LayerNormalization(epsilon=late_epsilon, name="ffn_norm")
         self.up = layers.Dense(cfg["inner"], name="up")
         self.down = layers.Dense(dim, use_bias=not ("bias_dropped" in f and number == 0), name="down")
         self.drop = layers.Dropout(0.1, name="drop")
@@ -151,24 +152,24 @@ def keras_model(cfg: dict[str, Any], f: frozenset[str]) -> keras.Model:
 
 
 def links(t: Any, k: Any) -> list[Link]:
-    found = zoo.embedding(t.word_embeddings, k.token_table) + zoo.embedding(t.position_embeddings, k.position_table)
-    found += zoo.norm(t.norm, k.first_norm) + zoo.dense(t.pooler, k.pooled)
+    found = hand.embedding(t.word_embeddings, k.token_table) + hand.embedding(t.position_embeddings, k.position_table)
+    found += hand.norm(t.norm, k.first_norm) + hand.dense(t.pooler, k.pooled)
     for a, b in zip(t.layers, k.blocks, strict=True):
-        found += zoo.keras_heads([a.attention.query, a.attention.key, a.attention.value, a.output], b.mha)
-        found += zoo.norm(a.norm1, b.attention_norm) + zoo.norm(a.norm2, b.ffn_norm)
-        found += zoo.dense(a.intermediate, b.up) + zoo.dense(a.project, b.down)
+        found += hand.keras_heads([a.attention.query, a.attention.key, a.attention.value, a.output], b.mha)
+        found += hand.norm(a.norm1, b.attention_norm) + hand.norm(a.norm2, b.ffn_norm)
+        found += hand.dense(a.intermediate, b.up) + hand.dense(a.project, b.down)
     return found
 
 
 def spoil(f: frozenset[str], t: Any, k: Any) -> None:
     if "q_k_swapped" in f:
         mha = k.blocks[0].mha
-        zoo.swap(mha._query_dense.kernel, mha._key_dense.kernel)
-        zoo.swap(mha._query_dense.bias, mha._key_dense.bias)
+        hand.swap(mha._query_dense.kernel, mha._key_dense.kernel)
+        hand.swap(mha._query_dense.bias, mha._key_dense.bias)
     if "stale" in f:
-        zoo.change(k.blocks[1].up.kernel, zoo.stale)
+        hand.change(k.blocks[1].up.kernel, hand.stale)
     if "bf16_rounded" in f:
-        zoo.change(k.pooled.kernel, zoo.to_bfloat16)
+        hand.change(k.pooled.kernel, hand.to_bfloat16)
 
 
 def make_inputs(cfg: dict[str, Any], rng: np.random.Generator) -> zoo.Inputs:

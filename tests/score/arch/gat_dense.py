@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from keras import layers, ops
 from torch import nn
 
-from tests.score import zoo
-from tests.score.zoo import Arch, Clean, Link, expect
+from tests.score import hand, zoo
+from tests.score.hand import Link
+from tests.score.zoo import Arch, Clean, expect
 
 
 class GATLayer(nn.Module):
@@ -121,15 +122,15 @@ def links(t: Any, k: Any) -> list[Link]:
         found.append(Link([a.W], [b.kernel], lambda v: [v[0].transpose(1, 0, 2)], lambda v: [v[0].transpose(1, 0, 2)]))
         for own, other in ((a.a_dst, b.attn_self), (a.a_src, b.attn_neigh)):
             found.append(Link([own], [other], lambda v: [v[0].T[..., None]], lambda v: [v[0][..., 0].T]))
-        found.append(zoo.linked(a.bias, b.offset))
-    return found + (zoo.dense(t.skip, k.shortcut) if k.shortcut.built else [])
+        found.append(hand.linked(a.bias, b.offset))
+    return found + (hand.dense(t.skip, k.shortcut) if k.shortcut.built else [])
 
 
 def spoil(f: frozenset[str], t: Any, k: Any) -> None:
     if "vectors_swapped" in f:
-        zoo.swap(k.conv_b.attn_self, k.conv_b.attn_neigh)
+        hand.swap(k.conv_b.attn_self, k.conv_b.attn_neigh)
     if "stale" in f:
-        zoo.change(k.conv_a.kernel, zoo.stale)
+        hand.change(k.conv_a.kernel, hand.stale)
 
 
 def make_inputs(cfg: dict[str, Any], rng: np.random.Generator) -> zoo.Inputs:

@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from keras import layers, ops
 from torch import nn
 
-from tests.score import zoo
-from tests.score.zoo import Arch, Clean, Link, expect
+from tests.score import hand, zoo
+from tests.score.hand import Link
+from tests.score.zoo import Arch, Clean, expect
 
 
 class EdgeAttention(layers.Layer):
@@ -124,16 +125,16 @@ def torch_model(cfg: dict[str, Any], f: frozenset[str]) -> nn.Module:
 def links(t: Any, k: Any) -> list[Link]:
     found: list[Link] = []
     for a, b in ((t.conv1, k.first), (t.conv2, k.second)):
-        found += zoo.dense(a.lin, b.project) + [zoo.linked(a.weight_source, b.att_src)]
-        found += [zoo.linked(a.weight_target, b.att_dst), zoo.linked(a.bias, b.shift)]
-    return found + zoo.norm(t.ln, k.norm) + zoo.dense(t.out, k.readout)
+        found += hand.dense(a.lin, b.project) + [hand.linked(a.weight_source, b.att_src)]
+        found += [hand.linked(a.weight_target, b.att_dst), hand.linked(a.bias, b.shift)]
+    return found + hand.norm(t.ln, k.norm) + hand.dense(t.out, k.readout)
 
 
 def spoil(f: frozenset[str], t: Any, k: Any) -> None:
     if "vectors_swapped" in f:
-        zoo.swap(t.conv2.weight_source, t.conv2.weight_target)
+        hand.swap(t.conv2.weight_source, t.conv2.weight_target)
     if "kernel_transposed" in f:
-        zoo.change(t.conv2.lin.weight, np.transpose)
+        hand.change(t.conv2.lin.weight, np.transpose)
 
 
 def make_inputs(cfg: dict[str, Any], rng: np.random.Generator) -> zoo.Inputs:

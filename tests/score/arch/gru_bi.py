@@ -10,8 +10,9 @@ import torch
 from keras import layers, ops
 from torch import nn
 
-from tests.score import zoo
-from tests.score.zoo import Arch, Clean, Link, expect
+from tests.score import hand, zoo
+from tests.score.hand import Link
+from tests.score.zoo import Arch, Clean, expect
 
 
 class BiGru(nn.Module):
@@ -66,10 +67,10 @@ def keras_model(cfg: dict[str, Any], f: frozenset[str]) -> keras.Model:
 def links(t: Any, k: Any) -> list[Link]:
     get = k.get_layer
     return [
-        *zoo.norm(t.norm, get("scaled")), *zoo.gru(t.gru1, get("first").forward_layer),
-        *zoo.gru(t.gru1, get("first").backward_layer, "l0_reverse"), *zoo.gru(t.gru2, get("second_ahead")),
-        *zoo.gru(t.gru2, get("second_back"), "l0_reverse"), *zoo.dense(t.step_head, get("per_step")),
-        *zoo.dense(t.head, get("scores")),
+        *hand.norm(t.norm, get("scaled")), *hand.gru(t.gru1, get("first").forward_layer),
+        *hand.gru(t.gru1, get("first").backward_layer, "l0_reverse"), *hand.gru(t.gru2, get("second_ahead")),
+        *hand.gru(t.gru2, get("second_back"), "l0_reverse"), *hand.dense(t.step_head, get("per_step")),
+        *hand.dense(t.head, get("scores")),
     ]  # fmt: skip
 
 
@@ -83,15 +84,15 @@ def spoil(f: frozenset[str], t: Any, k: Any) -> None:
     if "gate_order" in f:
         cell = get("second_ahead").cell
         for weight in (cell.kernel, cell.recurrent_kernel, cell.bias):
-            zoo.change(weight, reorder)
+            hand.change(weight, reorder)
     if "directions_swapped" in f:
         ahead, back = get("second_ahead").cell, get("second_back").cell
         for name in ("kernel", "recurrent_kernel", "bias"):
-            zoo.swap(getattr(ahead, name), getattr(back, name))
+            hand.swap(getattr(ahead, name), getattr(back, name))
     if "recurrent_bias_left" in f:
-        zoo.change(get("first").forward_layer.cell.bias, lambda b: np.stack([b[0], np.zeros_like(b[1])]))
+        hand.change(get("first").forward_layer.cell.bias, lambda b: np.stack([b[0], np.zeros_like(b[1])]))
     if "half_rounded" in f:
-        zoo.change(get("second_back").cell.kernel, zoo.to_half)
+        hand.change(get("second_back").cell.kernel, hand.to_half)
 
 
 def make_inputs(cfg: dict[str, Any], rng: np.random.Generator) -> zoo.Inputs:

@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from keras import layers
 from torch import nn
 
-from tests.score import zoo
-from tests.score.zoo import Arch, Clean, Link, expect
+from tests.score import hand, zoo
+from tests.score.hand import Link
+from tests.score.zoo import Arch, Clean, expect
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -127,7 +128,7 @@ def torch_model(cfg: dict[str, Any], f: frozenset[str]) -> nn.Module:
 
 def links(t: Any, k: Any) -> list[Link]:
     get = k.get_layer
-    found = zoo.embedding(t.tok, get("tokens")) + [zoo.linked(t.pos, get("positions").embeddings)]
+    found = hand.embedding(t.tok, get("tokens")) + [hand.linked(t.pos, get("positions").embeddings)]
     for n, block in enumerate(t.blocks):
         mha = get(f"mha{n}")
         parts = [mha._key_dense, mha._value_dense]
@@ -143,25 +144,25 @@ def links(t: Any, k: Any) -> list[Link]:
 
         found.append(Link([block.kv_proj.weight, block.kv_proj.bias],
                           [p.kernel for p in parts] + [p.bias for p in parts], there, back))  # fmt: skip
-        four = zoo.keras_heads([block.q_proj, block.q_proj, block.q_proj, block.o_proj], mha)
+        four = hand.keras_heads([block.q_proj, block.q_proj, block.q_proj, block.o_proj], mha)
         found += four[:2] + four[6:]
-        found += zoo.norm(block.norm_attn, get(f"ln_a{n}")) + zoo.norm(block.norm_mlp, get(f"ln_b{n}"))
-        found += zoo.dense(block.mlp[0], get(f"wide{n}")) + zoo.dense(block.mlp[2], get(f"slim{n}"))
-    found += zoo.norm(t.norm, get("ln_last")) + zoo.dense(t.pre, get("pre"))
-    return found + zoo.dense(t.head, get("scores"))
+        found += hand.norm(block.norm_attn, get(f"ln_a{n}")) + hand.norm(block.norm_mlp, get(f"ln_b{n}"))
+        found += hand.dense(block.mlp[0], get(f"wide{n}")) + hand.dense(block.mlp[2], get(f"slim{n}"))
+    found += hand.norm(t.norm, get("ln_last")) + hand.dense(t.pre, get("pre"))
+    return found + hand.dense(t.head, get("scores"))
 
 
 def spoil(f: frozenset[str], t: Any, k: Any) -> None:
     if "q_transposed" in f:
-        zoo.change(t.blocks[0].q_proj.weight, np.transpose)
+        hand.change(t.blocks[0].q_proj.weight, np.transpose)
     if "stale" in f:
-        zoo.change(t.blocks[1].mlp[0].weight, zoo.stale)
+        hand.change(t.blocks[1].mlp[0].weight, hand.stale)
     if "norms_swapped" in f:
         one, two = t.blocks[0].norm_attn, t.blocks[0].norm_mlp
-        zoo.swap(one.weight, two.weight)
-        zoo.swap(one.bias, two.bias)
+        hand.swap(one.weight, two.weight)
+        hand.swap(one.bias, two.bias)
     if "half_rounded" in f:
-        zoo.change(t.pre.weight, zoo.to_half)
+        hand.change(t.pre.weight, hand.to_half)
 
 
 def make_inputs(cfg: dict[str, Any], rng: np.random.Generator) -> zoo.Inputs:

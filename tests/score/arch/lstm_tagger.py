@@ -11,8 +11,9 @@ from keras import layers, ops
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from tests.score import zoo
-from tests.score.zoo import Arch, Clean, Link, expect
+from tests.score import hand, zoo
+from tests.score.hand import Link
+from tests.score.zoo import Arch, Clean, expect
 
 
 class IntentNet(nn.Module):
@@ -74,8 +75,8 @@ def keras_model(cfg: dict[str, Any], f: frozenset[str]) -> keras.Model:
 
 def links(t: Any, k: Any) -> list[Link]:
     return [
-        *zoo.embedding(t.embedding, k.words), *zoo.lstm(t.lstm, k.lower), *zoo.lstm(t.lstm, k.upper, "l1"),
-        *zoo.dense(t.intent, k.intent_out), *zoo.dense(t.topic, k.topic_out),
+        *hand.embedding(t.embedding, k.words), *hand.lstm(t.lstm, k.lower), *hand.lstm(t.lstm, k.upper, "l1"),
+        *hand.dense(t.intent, k.intent_out), *hand.dense(t.topic, k.topic_out),
     ]  # fmt: skip
 
 
@@ -87,13 +88,13 @@ def spoil(f: frozenset[str], t: Any, k: Any) -> None:
     if "gate_order" in f:
         cell = k.lower.cell
         for weight in (cell.kernel, cell.recurrent_kernel, cell.bias):
-            zoo.change(weight, reorder)
+            hand.change(weight, reorder)
     if "second_bias" in f:
-        zoo.change(k.upper.cell.bias, lambda _: t.lstm.bias_ih_l1.detach().numpy())
+        hand.change(k.upper.cell.bias, lambda _: t.lstm.bias_ih_l1.detach().numpy())
     if "stale" in f:
-        zoo.change(k.intent_out.kernel, zoo.stale)
+        hand.change(k.intent_out.kernel, hand.stale)
     if "recurrent_transposed" in f:
-        zoo.change(k.lower.cell.recurrent_kernel, lambda w: t.lstm.weight_hh_l0.detach().numpy().reshape(w.shape))
+        hand.change(k.lower.cell.recurrent_kernel, lambda w: t.lstm.weight_hh_l0.detach().numpy().reshape(w.shape))
 
 
 def make_inputs(cfg: dict[str, Any], rng: np.random.Generator) -> zoo.Inputs:
@@ -120,7 +121,8 @@ ARCH = Arch(
         "gate_order": expect("lower lstm", "gate, order", "LSTM gate order", keep=True),
         "second_bias": expect("upper lstm", "bias", "LSTM second bias missing", keep=True),
         "stale": expect("intent", "weight, kernel, stale", "stale weight", keep=True),
-        "recurrent_transposed": expect("lower lstm", "transpos, reshap, layout, permut", "kernel transposed", keep=True),
+        "recurrent_transposed": expect("lower lstm", "transpos, reshap, layout, permut", "kernel transposed",
+                                       keep=True),
     },
     combos=[("hard_gate", "mask_missing"), ("mean_over_padding", "stale"),
             ("scale_missing", "second_bias", "mean_over_padding")],

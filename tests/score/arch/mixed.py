@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from keras import layers, ops
 from torch import nn
 
-from tests.score import zoo
-from tests.score.zoo import Arch, Clean, Link, expect
+from tests.score import hand, zoo
+from tests.score.hand import Link
+from tests.score.zoo import Arch, Clean, expect
 
 
 class Mixed(nn.Module):
@@ -49,8 +50,9 @@ class Columns(layers.Layer):
     def __init__(self, hidden: int, activation: str, f: frozenset[str], **more: Any) -> None:
         super().__init__(**more)
         self.f = f
-        self.standard = layers.BatchNormalization(center="extra_affine" in f, scale="extra_affine" in f,
-                                                  epsilon=1e-3 if "table_eps" in f else 1e-5, name="standard")  # fmt: skip
+        affine = "extra_affine" in f
+        self.standard = layers.BatchNormalization(center=affine, scale=affine, name="standard",
+                                                  epsilon=1e-3 if "table_eps" in f else 1e-5)  # fmt: skip
         self.wide = layers.Dense(hidden, name="wide")
         self.act = keras.activations.get("relu" if "config_ignored" in f else activation)
 
@@ -136,25 +138,25 @@ def links(t: Any, k: Any) -> list[Link]:
     vision, head = k.get_layer("vision").get_layer, k.get_layer("head").get_layer
     columns, blend = k.get_layer("columns"), k.get_layer("blend")
     return [
-        *zoo.conv(t.image[0], vision("look_1")), *zoo.norm(t.image[1], vision("per_image")),
-        *zoo.conv(t.image[4], vision("look_2")), *zoo.dense(t.image[8], vision("look_out")),
-        zoo.linked(t.table["norm"].running_mean, columns.standard.moving_mean),
-        zoo.linked(t.table["norm"].running_var, columns.standard.moving_variance),
-        *zoo.dense(t.table["lin"], columns.wide), *zoo.dense(t.gate, blend.gate), zoo.linked(t.mix, blend.strength),
-        *zoo.norm(t.head[0], head("head_norm")), *zoo.dense(t.head[2], head("head_1")),
-        *zoo.dense(t.head[4], head("head_2")),
+        *hand.conv(t.image[0], vision("look_1")), *hand.norm(t.image[1], vision("per_image")),
+        *hand.conv(t.image[4], vision("look_2")), *hand.dense(t.image[8], vision("look_out")),
+        hand.linked(t.table["norm"].running_mean, columns.standard.moving_mean),
+        hand.linked(t.table["norm"].running_var, columns.standard.moving_variance),
+        *hand.dense(t.table["lin"], columns.wide), *hand.dense(t.gate, blend.gate), hand.linked(t.mix, blend.strength),
+        *hand.norm(t.head[0], head("head_norm")), *hand.dense(t.head[2], head("head_1")),
+        *hand.dense(t.head[4], head("head_2")),
     ]  # fmt: skip
 
 
 def spoil(f: frozenset[str], t: Any, k: Any) -> None:
     if "stats_left" in f:
-        zoo.change(k.get_layer("columns").standard.moving_variance, np.ones_like)
-        zoo.change(k.get_layer("columns").standard.moving_mean, np.zeros_like)
+        hand.change(k.get_layer("columns").standard.moving_variance, np.ones_like)
+        hand.change(k.get_layer("columns").standard.moving_mean, np.zeros_like)
     if "kernel_reshaped" in f:
         kernel = k.get_layer("vision").get_layer("look_1").kernel
-        zoo.change(kernel, lambda w: w.transpose(3, 2, 0, 1).reshape(w.shape))
+        hand.change(kernel, lambda w: w.transpose(3, 2, 0, 1).reshape(w.shape))
     if "stale" in f:
-        zoo.change(k.get_layer("blend").gate.kernel, zoo.stale)
+        hand.change(k.get_layer("blend").gate.kernel, hand.stale)
 
 
 def make_inputs(cfg: dict[str, Any], rng: np.random.Generator) -> zoo.Inputs:

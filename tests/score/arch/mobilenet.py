@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from keras import layers
 from torch import nn
 
-from tests.score import zoo
-from tests.score.zoo import Arch, Clean, Link, expect
+from tests.score import hand, zoo
+from tests.score.hand import Link
+from tests.score.zoo import Arch, Clean, expect
 
 
 def keras_model(cfg: dict[str, Any], f: frozenset[str]) -> keras.Model:
@@ -86,7 +87,8 @@ class Mobile(nn.Module):
         y = x if "gate_missing" in f else x * gate
         y = F.relu6(self.sep_point(self.sep_depth(y)))
         x = y if "residual_missing" in f else x + y
-        x = F.relu(self.depth2_norm(self.depth2(F.pad(x, (1, 1, 1, 1)) if "symmetric_depth" in f else self.same(x, 3, 2))))
+        x = self.depth2(F.pad(x, (1, 1, 1, 1)) if "symmetric_depth" in f else self.same(x, 3, 2))
+        x = F.relu(self.depth2_norm(x))
         x = F.leaky_relu(self.point2(x)) if "slope_default" in f else F.leaky_relu(self.point2(x), 0.3)
         x = x.sum((2, 3)) if "sum_for_mean" in f else F.adaptive_avg_pool2d(x, 1).flatten(1)
         x = self.fc(F.dropout(x, 0.2) if "dropout_active" in f else F.dropout(x, 0.2, self.training))
@@ -108,29 +110,30 @@ def links(t: Any, k: Any) -> list[Link]:
         return [v[0][..., 0].transpose(2, 0, 1)[:, None]]
 
     return [
-        *zoo.conv(t.conv, get("stem")), *zoo.norm(t.norm, get("stem_bn")), *zoo.depthwise(t.depth1, get("dw1")),
-        *zoo.norm(t.depth1_norm, get("dw1_bn")), *zoo.conv(t.point1, get("pw1")), *zoo.conv(t.squeeze, get("se_down")),
-        *zoo.conv(t.excite, get("se_up")), *zoo.depthwise(t.depth2, get("dw2")),
+        *hand.conv(t.conv, get("stem")), *hand.norm(t.norm, get("stem_bn")), *hand.depthwise(t.depth1, get("dw1")),
+        *hand.norm(t.depth1_norm, get("dw1_bn")), *hand.conv(t.point1, get("pw1")),
+        *hand.conv(t.squeeze, get("se_down")),
+        *hand.conv(t.excite, get("se_up")), *hand.depthwise(t.depth2, get("dw2")),
         Link([t.sep_depth.weight], [sep.depthwise_kernel], depth_there, depth_back),
         Link([t.sep_point.weight], [sep.pointwise_kernel], lambda v: [v[0].transpose(2, 3, 1, 0)],
              lambda v: [v[0].transpose(3, 2, 0, 1)]),
-        zoo.linked(t.sep_point.bias, sep.bias), *zoo.norm(t.depth2_norm, get("dw2_bn")),
-        *zoo.conv(t.point2, get("pw2")), *zoo.dense(t.fc, get("classes")),
+        hand.linked(t.sep_point.bias, sep.bias), *hand.norm(t.depth2_norm, get("dw2_bn")),
+        *hand.conv(t.point2, get("pw2")), *hand.dense(t.fc, get("classes")),
     ]  # fmt: skip
 
 
 def spoil(f: frozenset[str], t: Any, k: Any) -> None:
     if "depth_kernel_flipped" in f:
-        zoo.change(t.sep_depth.weight, lambda w: w[..., ::-1, ::-1])
+        hand.change(t.sep_depth.weight, lambda w: w[..., ::-1, ::-1])
     if "depth_kernel_hw_swapped" in f:
-        zoo.change(t.depth1.weight, lambda w: w.swapaxes(2, 3))
+        hand.change(t.depth1.weight, lambda w: w.swapaxes(2, 3))
     if "bn_stats_left" in f:
-        zoo.change(t.depth1_norm.running_mean, np.zeros_like)
-        zoo.change(t.depth1_norm.running_var, np.ones_like)
+        hand.change(t.depth1_norm.running_mean, np.zeros_like)
+        hand.change(t.depth1_norm.running_var, np.ones_like)
     if "bf16_rounded" in f:
-        zoo.change(t.point2.weight, zoo.to_bfloat16)
+        hand.change(t.point2.weight, hand.to_bfloat16)
     if "stale" in f:
-        zoo.change(t.squeeze.weight, zoo.stale)
+        hand.change(t.squeeze.weight, hand.stale)
 
 
 def make_inputs(cfg: dict[str, Any], rng: np.random.Generator) -> zoo.Inputs:
@@ -151,14 +154,16 @@ ARCH = Arch(
         "hard_sigmoid_old": expect("excite se_up clamp hardsigmoid", "hard, sigmoid, 0.2, alpha",
                                    "hard-sigmoid variant"),
         "sigmoid_for_hard": expect("excite se_up sigmoid", "sigmoid, activation", "hard-sigmoid variant"),
-        "gate_missing": expect("se_scale mul sep_ sep excite", "missing, multipl, Mul, gate, scale", "operator missing"),
+        "gate_missing": expect("se_scale mul sep_ sep excite", "missing, multipl, Mul, gate, scale",
+                               "operator missing"),
         "residual_missing": expect("shortcut add sep", "residual, skip, add", "residual missing"),
         "slope_default": expect("leaky pw2_act", "slope, alpha", "LeakyReLU slope"),
         "sum_for_mean": expect("pool sum", "mean, average, sum", "sum for mean pooling"),
         "dropout_active": expect("drop", "dropout, training, random", "dropout active"),
         "softmax_missing": expect("classes softmax fc", "softmax, activation", "missing activation"),
         "depth_kernel_flipped": expect("sep", "flip", "kernel flipped", keep=True),
-        "depth_kernel_hw_swapped": expect("depth1 dw1", "transpos, swap, permut, layout", "kernel transposed", keep=True),
+        "depth_kernel_hw_swapped": expect("depth1 dw1", "transpos, swap, permut, layout", "kernel transposed",
+                                          keep=True),
         "bn_stats_left": expect("depth1_norm dw1_bn", "statistic, running, moving, mean, var",
                                 "BatchNorm statistics", keep=True),
         "bf16_rounded": expect("point2 pw2", "bf16, bfloat16, round, precision", "rounded weights", keep=True),

@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from keras import layers, ops
 from torch import nn
 
-from tests.score import zoo
-from tests.score.zoo import Arch, Clean, Link, expect
+from tests.score import hand, zoo
+from tests.score.hand import Link
+from tests.score.zoo import Arch, Clean, expect
 
 
 class NormMlp(nn.Module):
@@ -55,8 +56,9 @@ class Tower(keras.Model):
         self.last = layers.Dense(5, name="last")
         self.e = layers.Dense(width, name="e")
         self.d = layers.Dense(width, name="d")
-        self.grouped = layers.GroupNormalization(2 if "group_count" in f else cfg["groups"],
-                                                 epsilon=1e-3 if "group_eps" in f else 1e-5, name="grouped")  # fmt: skip
+        group_epsilon = 1e-3 if "group_eps" in f else 1e-5
+        groups = 2 if "group_count" in f else cfg["groups"]
+        self.grouped = layers.GroupNormalization(groups, epsilon=group_epsilon, name="grouped")
         self.c = layers.Dense(width, activation="elu" if "elu_for_selu" in f else "selu", name="c")
         self.root = layers.RMSNormalization(epsilon=1e-3 if "rms_eps" in f else 1e-5, name="root")
         self.b = layers.Dense(width, activation="swish", name="b")
@@ -96,23 +98,24 @@ def keras_model(cfg: dict[str, Any], f: frozenset[str]) -> keras.Model:
 
 def links(t: Any, k: Any) -> list[Link]:
     found: list[Link] = []
-    for a, b in ((t.inp, k.first), (t.fc1, k.a), (t.fc2, k.b), (t.fc3, k.c), (t.fc4, k.d), (t.fc5, k.e), (t.out, k.last)):
-        found += zoo.dense(a, b)
+    ours = t.inp, t.fc1, t.fc2, t.fc3, t.fc4, t.fc5, t.out
+    for a, b in zip(ours, (k.first, k.a, k.b, k.c, k.d, k.e, k.last), strict=True):
+        found += hand.dense(a, b)
     for a, b in ((t.bn, k.batched), (t.ln, k.layered), (t.gn, k.grouped)):
-        found += zoo.norm(a, b)
-    return [*found, zoo.linked(t.rms.weight, k.root.scale)]
+        found += hand.norm(a, b)
+    return [*found, hand.linked(t.rms.weight, k.root.scale)]
 
 
 def spoil(f: frozenset[str], t: Any, k: Any) -> None:
     if "kernel_transposed" in f:
-        zoo.change(k.b.kernel, np.transpose)
+        hand.change(k.b.kernel, np.transpose)
     if "swapped" in f:
-        zoo.swap(k.c.kernel, k.d.kernel)
-        zoo.swap(k.c.bias, k.d.bias)
+        hand.swap(k.c.kernel, k.d.kernel)
+        hand.swap(k.c.bias, k.d.bias)
     if "bf16_rounded" in f:
-        zoo.change(k.e.kernel, zoo.to_bfloat16)
+        hand.change(k.e.kernel, hand.to_bfloat16)
     if "gain_left" in f:
-        zoo.change(k.root.scale, np.ones_like)
+        hand.change(k.root.scale, np.ones_like)
 
 
 def make_inputs(cfg: dict[str, Any], rng: np.random.Generator) -> zoo.Inputs:

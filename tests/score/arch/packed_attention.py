@@ -10,8 +10,9 @@ import torch
 from keras import layers, ops
 from torch import nn
 
-from tests.score import zoo
-from tests.score.zoo import Arch, Clean, Link, expect
+from tests.score import hand, zoo
+from tests.score.hand import Link
+from tests.score.zoo import Arch, Clean, expect
 
 
 class Packed(nn.Module):
@@ -132,27 +133,27 @@ def keras_model(cfg: dict[str, Any], f: frozenset[str]) -> keras.Model:
 
 
 def links(t: Any, k: Any) -> list[Link]:
-    found = zoo.dense(t.inp, k.embed) + zoo.norm(t.norm, k.mixer_norm) + zoo.dense(t.out, k.classes)
+    found = hand.dense(t.inp, k.embed) + hand.norm(t.norm, k.mixer_norm) + hand.dense(t.out, k.classes)
     for a, b in ((t.attn, k.mixer), (t.pool, k.summary)):
-        found += zoo.packed(a, b.wq, b.wk, b.wv, b.wo)
+        found += hand.packed(a, b.wq, b.wk, b.wv, b.wo)
     own, block = t.block, k.body
     found += [Link([own.self_attn.in_proj_weight], [block.qkv.kernel], lambda v: [v[0].T], lambda v: [v[0].T])]
-    found += [zoo.linked(own.self_attn.in_proj_bias, block.qkv.bias), zoo.linked(t.query, k.seed)]
-    found += zoo.dense(own.self_attn.out_proj, block.merge) + zoo.norm(own.norm1, block.before)
-    found += zoo.dense(own.linear1, block.grow) + zoo.dense(own.linear2, block.shrink)
-    return found + (zoo.norm(own.norm2, block.middle) if block.middle.built else [])
+    found += [hand.linked(own.self_attn.in_proj_bias, block.qkv.bias), hand.linked(t.query, k.seed)]
+    found += hand.dense(own.self_attn.out_proj, block.merge) + hand.norm(own.norm1, block.before)
+    found += hand.dense(own.linear1, block.grow) + hand.dense(own.linear2, block.shrink)
+    return found + (hand.norm(own.norm2, block.middle) if block.middle.built else [])
 
 
 def spoil(f: frozenset[str], t: Any, k: Any) -> None:
     if "q_k_swapped" in f:
-        zoo.swap(k.mixer.wq.kernel, k.mixer.wk.kernel)
-        zoo.swap(k.mixer.wq.bias, k.mixer.wk.bias)
+        hand.swap(k.mixer.wq.kernel, k.mixer.wk.kernel)
+        hand.swap(k.mixer.wq.bias, k.mixer.wk.bias)
     if "out_transposed" in f:
-        zoo.change(k.mixer.wo.kernel, np.transpose)
+        hand.change(k.mixer.wo.kernel, np.transpose)
     if "stale" in f:
-        zoo.change(k.summary.wv.kernel, zoo.stale)
+        hand.change(k.summary.wv.kernel, hand.stale)
     if "half_rounded" in f:
-        zoo.change(k.body.qkv.kernel, zoo.to_half)
+        hand.change(k.body.qkv.kernel, hand.to_half)
 
 
 def make_inputs(cfg: dict[str, Any], rng: np.random.Generator) -> zoo.Inputs:

@@ -10,8 +10,9 @@ import torch
 from keras import layers, ops
 from torch import nn
 
-from tests.score import zoo
-from tests.score.zoo import Arch, Clean, Link, expect
+from tests.score import hand, zoo
+from tests.score.hand import Link
+from tests.score.zoo import Arch, Clean, expect
 
 
 class Ctr(nn.Module):
@@ -47,7 +48,8 @@ class HistoryPool(layers.Layer):
     def __init__(self, f: frozenset[str], **more: Any) -> None:
         super().__init__(**more)
         self.f = f
-        self.score_hidden = layers.Dense(12, activation="tanh" if "wrong_activation" in f else "sigmoid", name="score_a")
+        bend = "tanh" if "wrong_activation" in f else "sigmoid"
+        self.score_hidden = layers.Dense(12, activation=bend, name="score_a")
         self.score_out = layers.Dense(1, name="score_b")
 
     def build(self, shapes: Any) -> None:
@@ -121,29 +123,29 @@ def keras_model(cfg: dict[str, Any], f: frozenset[str]) -> keras.Model:
 
 def links(t: Any, k: Any) -> list[Link]:
     names = {layer.name: layer for layer in k.layers}
-    found = zoo.embedding(t.user_emb, names["user_table"]) + zoo.embedding(t.item_emb, names["item_table"])
-    found += zoo.dense(t.bottom[0], names["counts_1"]) + zoo.norm(t.bottom[1], names["counts_norm"])
+    found = hand.embedding(t.user_emb, names["user_table"]) + hand.embedding(t.item_emb, names["item_table"])
+    found += hand.dense(t.bottom[0], names["counts_1"]) + hand.norm(t.bottom[1], names["counts_norm"])
     if hasattr(names["counts_act"], "alpha"):
-        found.append(zoo.linked(t.bottom[2].weight, names["counts_act"].alpha))
-    found += zoo.dense(t.bottom[3], names["counts_2"])
+        found.append(hand.linked(t.bottom[2].weight, names["counts_act"].alpha))
+    found += hand.dense(t.bottom[3], names["counts_2"])
     if "history_pool" in names:
         pool = names["history_pool"]
-        found += zoo.dense(t.attention[0], pool.score_hidden) + zoo.dense(t.attention[2], pool.score_out)
-    found += zoo.dense(t.top[0], names["top_1"]) + zoo.dense(t.top[3], names["top_2"])
-    return found + ([zoo.linked(t.bias, names["prior"].value)] if "prior" in names else [])
+        found += hand.dense(t.attention[0], pool.score_hidden) + hand.dense(t.attention[2], pool.score_out)
+    found += hand.dense(t.top[0], names["top_1"]) + hand.dense(t.top[3], names["top_2"])
+    return found + ([hand.linked(t.bias, names["prior"].value)] if "prior" in names else [])
 
 
 def spoil(f: frozenset[str], t: Any, k: Any) -> None:
     if "padding_row" in f:
         noise = np.random.default_rng(3)
         table = k.get_layer("item_table").embeddings
-        zoo.change(table, lambda w: np.concatenate([noise.standard_normal(w[:1].shape), w[1:]]))
+        hand.change(table, lambda w: np.concatenate([noise.standard_normal(w[:1].shape), w[1:]]))
     if "stale_table" in f:
-        zoo.change(k.get_layer("user_table").embeddings, zoo.stale)
+        hand.change(k.get_layer("user_table").embeddings, hand.stale)
     if "bf16_rounded" in f:
-        zoo.change(k.get_layer("top_1").kernel, zoo.to_bfloat16)
+        hand.change(k.get_layer("top_1").kernel, hand.to_bfloat16)
     if "std_for_var" in f:
-        zoo.change(k.get_layer("counts_norm").moving_variance, np.sqrt)
+        hand.change(k.get_layer("counts_norm").moving_variance, np.sqrt)
 
 
 def make_inputs(cfg: dict[str, Any], rng: np.random.Generator) -> zoo.Inputs:

@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from keras import layers
 from torch import nn
 
-from tests.score import zoo
-from tests.score.zoo import Arch, Clean, Link, expect
+from tests.score import hand, zoo
+from tests.score.hand import Link
+from tests.score.zoo import Arch, Clean, expect
 
 
 class BasicBlock(nn.Module):
@@ -109,31 +110,31 @@ def keras_model(cfg: dict[str, Any], f: frozenset[str]) -> keras.Model:
 
 def links(t: Any, k: Any) -> list[Link]:
     get = k.get_layer
-    found = [*zoo.conv(t.conv1, get("stem_conv")), *zoo.norm(t.bn1, get("stem_norm"))]
+    found = [*hand.conv(t.conv1, get("stem_conv")), *hand.norm(t.bn1, get("stem_norm"))]
     for number, block in enumerate((t.layer1, t.layer2, t.layer3), 1):
-        found += zoo.conv(block.conv1, get(f"s{number}_a_conv")) + zoo.norm(block.bn1, get(f"s{number}_a_norm"))
-        found += zoo.conv(block.conv2, get(f"s{number}_b_conv")) + zoo.norm(block.bn2, get(f"s{number}_b_norm"))
-    found += zoo.conv(t.layer2.downsample[0], get("s2_proj_conv"))
-    found += zoo.norm(t.layer2.downsample[1], get("s2_proj_norm"))
-    return found + zoo.dense(t.fc, get("classifier"))
+        found += hand.conv(block.conv1, get(f"s{number}_a_conv")) + hand.norm(block.bn1, get(f"s{number}_a_norm"))
+        found += hand.conv(block.conv2, get(f"s{number}_b_conv")) + hand.norm(block.bn2, get(f"s{number}_b_norm"))
+    found += hand.conv(t.layer2.downsample[0], get("s2_proj_conv"))
+    found += hand.norm(t.layer2.downsample[1], get("s2_proj_norm"))
+    return found + hand.dense(t.fc, get("classifier"))
 
 
 def spoil(f: frozenset[str], t: Any, k: Any) -> None:
     get = k.get_layer
     if "bn_stats_left" in f:
-        zoo.change(get("s1_b_norm").moving_mean, np.zeros_like)
-        zoo.change(get("s1_b_norm").moving_variance, np.ones_like)
+        hand.change(get("s1_b_norm").moving_mean, np.zeros_like)
+        hand.change(get("s1_b_norm").moving_variance, np.ones_like)
     if "std_for_var" in f:
-        zoo.change(get("s2_proj_norm").moving_variance, np.sqrt)
+        hand.change(get("s2_proj_norm").moving_variance, np.sqrt)
     if "stale" in f:
-        zoo.change(get("s3_b_conv").kernel, zoo.stale)
+        hand.change(get("s3_b_conv").kernel, hand.stale)
     if "swapped" in f:
-        zoo.swap(get("s1_a_conv").kernel, get("s1_b_conv").kernel)
+        hand.swap(get("s1_a_conv").kernel, get("s1_b_conv").kernel)
     if "half_rounded" in f:
-        zoo.change(get("classifier").kernel, zoo.to_half)
+        hand.change(get("classifier").kernel, hand.to_half)
     if "gamma_beta_left" in f:
-        zoo.change(get("stem_norm").gamma, np.ones_like)
-        zoo.change(get("stem_norm").beta, np.zeros_like)
+        hand.change(get("stem_norm").gamma, np.ones_like)
+        hand.change(get("stem_norm").beta, np.zeros_like)
 
 
 def make_inputs(cfg: dict[str, Any], rng: np.random.Generator) -> zoo.Inputs:
@@ -150,13 +151,15 @@ ARCH = Arch(
         "bn_training": expect("s1_b_norm layer1.bn2", "training, train mode, batch statistic", "train mode"),
         "stride_moved": expect("s2_ layer2", "stride", "conv stride"),
         "scale_missing": expect("s3_ layer3", "scale, factor, multipl, Mul, constant", "scaling constant missing"),
-        "skip_wrong": expect("s3_ layer3", "residual, skip, wrong tensor, input, connect", "skip from the wrong tensor"),
+        "skip_wrong": expect("s3_ layer3", "residual, skip, wrong tensor, input, connect",
+                             "skip from the wrong tensor"),
         "residual_missing": expect("s3_ layer3", "residual, skip, add", "residual missing"),
         "relu_missing": expect("s1_ layer1", "activation, relu", "missing activation"),
         "pool_unpadded": expect("stem_pool max_pool", "pad, border, ceil", "pooling borders"),
         "max_for_mean": expect("gap mean fc classifier", "mean, average, max", "wrong pooling"),
         "bias_dropped": expect("classifier fc", "bias, parameter, partner", "parameter dropped"),
-        "extra_bias": expect("s3_a_conv layer3.conv1", "bias, parameter, partner, extra", "extra parameter", silent=True),
+        "extra_bias": expect("s3_a_conv layer3.conv1", "bias, parameter, partner, extra", "extra parameter",
+                             silent=True),
         "bn_stats_left": expect("s1_b_norm layer1.bn2", "statistic, running, moving, mean, var",
                                 "BatchNorm statistics", keep=True),
         "std_for_var": expect("s2_proj_norm downsample", "std, deviation, sqrt, variance, moving_variance",

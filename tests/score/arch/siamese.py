@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from keras import layers, ops
 from torch import nn
 
-from tests.score import zoo
-from tests.score.zoo import Arch, Clean, Link, expect
+from tests.score import hand, zoo
+from tests.score.hand import Link
+from tests.score.zoo import Arch, Clean, expect
 
 
 class Tower(nn.Module):
@@ -87,17 +88,17 @@ def keras_model(cfg: dict[str, Any], f: frozenset[str]) -> keras.Model:
 def links(t: Any, k: Any) -> list[Link]:
     get = k.get_layer("shared").get_layer
     return [
-        zoo.linked(t.tower.emb.weight, get("vectors").embeddings), *zoo.dense(t.tower.fc1, get("inner")),
-        *zoo.norm(t.tower.norm, get("inner_norm")), *zoo.dense(t.tower.fc2, get("outer")),
-        *zoo.dense(t.merge, k.get_layer("mixer")), *zoo.dense(t.out, k.get_layer("same")),
+        hand.linked(t.tower.emb.weight, get("vectors").embeddings), *hand.dense(t.tower.fc1, get("inner")),
+        *hand.norm(t.tower.norm, get("inner_norm")), *hand.dense(t.tower.fc2, get("outer")),
+        *hand.dense(t.merge, k.get_layer("mixer")), *hand.dense(t.out, k.get_layer("same")),
     ]  # fmt: skip
 
 
 def spoil(f: frozenset[str], t: Any, k: Any) -> None:
     if "stale" in f:
-        zoo.change(k.get_layer("mixer").kernel, zoo.stale)
+        hand.change(k.get_layer("mixer").kernel, hand.stale)
     if "kernel_transposed" in f:
-        zoo.change(k.get_layer("shared").get_layer("outer").kernel, np.transpose)
+        hand.change(k.get_layer("shared").get_layer("outer").kernel, np.transpose)
 
 
 def make_inputs(cfg: dict[str, Any], rng: np.random.Generator) -> zoo.Inputs:
@@ -126,7 +127,8 @@ ARCH = Arch(
         "stale": expect("mixer merge", "weight, kernel, stale", "stale weight", keep=True),
         "kernel_transposed": expect("outer fc2", "transpos", "kernel transposed", keep=True),
     },
-    combos=[("norm_eps", "wrong_activation"), ("gelu_tanh", "stale"), ("concat_order", "kernel_transposed", "norm_eps")],
+    combos=[("norm_eps", "wrong_activation"), ("gelu_tanh", "stale"),
+            ("concat_order", "kernel_transposed", "norm_eps")],
     variants={
         "base": {"batch": 3, "left": 7, "right": 11, "vocab": 41, "dim": 16, "hidden": 22},
         "same": {"batch": 5, "left": 6, "right": 6, "vocab": 29, "dim": 13, "hidden": 17},

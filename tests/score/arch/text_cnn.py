@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from keras import layers, ops
 from torch import nn
 
-from tests.score import zoo
-from tests.score.zoo import Arch, Clean, Link, expect
+from tests.score import hand, zoo
+from tests.score.hand import Link
+from tests.score.zoo import Arch, Clean, expect
 
 
 def keras_model(cfg: dict[str, Any], f: frozenset[str]) -> keras.Model:
@@ -83,22 +84,22 @@ def torch_model(cfg: dict[str, Any], f: frozenset[str]) -> nn.Module:
 def links(t: Any, k: Any) -> list[Link]:
     get = k.get_layer
     return [
-        *zoo.embedding(t.emb, get("tokens")), *zoo.conv(t.conv3, get("ngram_3")), *zoo.conv(t.conv4, get("ngram_4")),
-        *zoo.norm(t.bn4, get("ngram_norm")), *zoo.conv(t.conv5, get("ngram_5")), *zoo.dense(t.fc_gate, get("gate")),
-        *zoo.dense(t.fc_value, get("value")), *zoo.dense(t.out, get("scores")),
+        *hand.embedding(t.emb, get("tokens")), *hand.conv(t.conv3, get("ngram_3")), *hand.conv(t.conv4, get("ngram_4")),
+        *hand.norm(t.bn4, get("ngram_norm")), *hand.conv(t.conv5, get("ngram_5")), *hand.dense(t.fc_gate, get("gate")),
+        *hand.dense(t.fc_value, get("value")), *hand.dense(t.out, get("scores")),
     ]  # fmt: skip
 
 
 def spoil(f: frozenset[str], t: Any, k: Any) -> None:
     if "padding_row" in f:
-        zoo.change(t.emb.weight, lambda w: np.concatenate([np.zeros_like(w[:1]), w[1:]]))
+        hand.change(t.emb.weight, lambda w: np.concatenate([np.zeros_like(w[:1]), w[1:]]))
     if "kernel_flipped" in f:
-        zoo.change(t.conv3.weight, lambda w: w[..., ::-1])
+        hand.change(t.conv3.weight, lambda w: w[..., ::-1])
     if "swapped" in f:
-        zoo.swap(t.fc_gate.weight, t.fc_value.weight)
-        zoo.swap(t.fc_gate.bias, t.fc_value.bias)
+        hand.swap(t.fc_gate.weight, t.fc_value.weight)
+        hand.swap(t.fc_gate.bias, t.fc_value.bias)
     if "half_rounded" in f:
-        zoo.change(t.conv4.weight, zoo.to_half)
+        hand.change(t.conv4.weight, hand.to_half)
 
 
 def make_inputs(cfg: dict[str, Any], rng: np.random.Generator) -> zoo.Inputs:

@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from keras import layers
 from torch import nn
 
-from tests.score import zoo
-from tests.score.zoo import Arch, Clean, Link, expect
+from tests.score import hand, zoo
+from tests.score.hand import Link
+from tests.score.zoo import Arch, Clean, expect
 
 
 class DoubleConv(nn.Sequential):
@@ -108,16 +109,16 @@ def links(t: Any, k: Any) -> list[Link]:
     found: list[Link] = []
     names = {"enc_a": t.down1, "enc_b": t.down2, "bottom": t.middle, "dec_b": t.merge2, "dec_a": t.merge1}
     for name, part in names.items():
-        found += zoo.conv(part[0], get(f"{name}_1")) + zoo.norm(part[1], get(f"{name}_bn"))
-        found += zoo.conv(part[3], get(f"{name}_2"))
-    return found + zoo.conv(t.up, get("upconv")) + zoo.conv(t.head, get("to_pixels"))
+        found += hand.conv(part[0], get(f"{name}_1")) + hand.norm(part[1], get(f"{name}_bn"))
+        found += hand.conv(part[3], get(f"{name}_2"))
+    return found + hand.conv(t.up, get("upconv")) + hand.conv(t.head, get("to_pixels"))
 
 
 def spoil(f: frozenset[str], t: Any, k: Any) -> None:
     if "kernel_in_out_swapped" in f:
-        zoo.change(k.get_layer("upconv").kernel, lambda w: w.transpose(0, 1, 3, 2))
+        hand.change(k.get_layer("upconv").kernel, lambda w: w.transpose(0, 1, 3, 2))
     if "bf16_rounded" in f:
-        zoo.change(k.get_layer("dec_a_2").kernel, zoo.to_bfloat16)
+        hand.change(k.get_layer("dec_a_2").kernel, hand.to_bfloat16)
 
 
 def make_inputs(cfg: dict[str, Any], rng: np.random.Generator) -> zoo.Inputs:
