@@ -173,7 +173,9 @@ def polygraphy() -> list[list[Any]]:
         reports.append(ambidex.compare(t, k, inputs=inputs))
         times.append(time.perf_counter() - begin)
     found = {(f.code, f.where.candidate) for f in reports[0].findings if f.proven}
-    both = {c for c, _ in found} >= {GELU} and any("norm" in (p or "") for _, p in found) and len(reports[0].findings) == 2
+    both = (
+        {c for c, _ in found} >= {GELU} and any("norm" in (p or "") for _, p in found) and len(reports[0].findings) == 2
+    )
     other, faults = polygraphy_reduce.run(t, inputs)
     return [
         line("two faults in 2 transformer layers: found and proven by ambidex", 2.0 if both else 0.0, "", 2, True),

@@ -215,7 +215,11 @@ def _reaches(trace: Trace, run: Trace, call: Call, wanted: Array) -> Iterator[st
         for n, origin in enumerate(user.origins):
             if origin == ("call", call.index, 0):
                 now = run.by_key().get(user.key)
-                if now is not None and not _is_packing(trace, call.index, user.index) and not _same(now.received[n], wanted):
+                if (
+                    now is not None
+                    and not _is_packing(trace, call.index, user.index)
+                    and not _same(now.received[n], wanted)
+                ):
                     yield f"{user.key!r} did not receive what {call.key!r} was forced to hand on"
     for name, origin in trace.output_origins.items():
         if origin == ("call", call.index, 0) and not _same(run.outputs[name], wanted):
@@ -380,7 +384,9 @@ def written_weights_count(model: Inspectable, batch: Batch, trace: Trace) -> Ite
     for call in _some(trace, lambda c: not c.layer.functional and bool(c.layer.op and c.layer.weights), 4):
         roles = {r: np.array(a) for r, a in model.layer_weights(call.path).items()}
         try:
-            model.set_layer_weights(call.path, {r: a + np.asarray(0.25, a.dtype) for r, a in roles.items() if _is_float(a)})
+            model.set_layer_weights(
+                call.path, {r: a + np.asarray(0.25, a.dtype) for r, a in roles.items() if _is_float(a)}
+            )
         except (InputError, UnsupportedError):
             continue
         try:

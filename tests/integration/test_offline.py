@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-MODELS = '''
+MODELS = """
 import os
 
 
@@ -69,7 +69,7 @@ def bad_torch():
 
 def bad_keras():
     return keras_model(slope=0.2)
-'''
+"""
 
 #: runs the command line where the named packages cannot be imported
 WITHOUT = """
@@ -128,9 +128,7 @@ def folder(tmp_path: Path) -> Path:
 def test_offline_finds_what_live_finds(
     folder: Path, reference: str, candidate: str, clean: str, inputs: str, own: tuple[str, ...], other: tuple[str, ...]
 ) -> None:
-    done = ambidex(
-        folder, "record", f"models.py:{reference}", "--inputs", inputs, "--out", "recorded", without=other
-    )
+    done = ambidex(folder, "record", f"models.py:{reference}", "--inputs", inputs, "--out", "recorded", without=other)
     assert done.returncode == 0, done.stderr
 
     done = ambidex(folder, "compare", "recorded", f"models.py:{candidate}", "--json", "offline.json", without=own)
