@@ -15,7 +15,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from tests.real import packages
@@ -98,6 +100,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("ids", nargs="*", help="pairs to run; all when none is named")
     parser.add_argument("--keep", metavar="FOLDER", help="keep the JSON reports there")
+    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="pairs at a time")
     given = parser.parse_args(arguments)
     try:
         cases = chosen(given.ids)
@@ -109,18 +112,17 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"make real: {error}", file=sys.stderr)
         return 2
     rows: list[Row] = []
+    begin = time.perf_counter()
     print(f"{'pair':26} {'outcome':18} {'findings':>8} {'seconds':>8}  as declared")
-    with _reports(given.keep) as folder:
-        for case in cases:
-            row = run(case, site, folder)
+    with _reports(given.keep) as folder, ThreadPoolExecutor(given.jobs) as pool:
+        for row in pool.map(partial(run, site=site, folder=folder), cases):
             rows.append(row)
             told = "yes" if not row.wrong else f"NO: {row.wrong[0]}"
-            print(f"{case.id:26} {row.outcome:18} {row.findings or '':>8} {row.seconds:8.1f}  {told}", flush=True)
+            print(f"{row.case.id:26} {row.outcome:18} {row.findings or '':>8} {row.seconds:8.1f}  {told}", flush=True)
             for line in row.wrong[1:]:
                 print(f"{'':64}  {line}", flush=True)
     bad = sum(bool(row.wrong) for row in rows)
-    total = sum(row.seconds for row in rows)
-    print(f"{len(rows)} pairs, {len(rows) - bad} as declared, {bad} not; {total:.0f} s")
+    print(f"{len(rows)} pairs, {len(rows) - bad} as declared, {bad} not; {time.perf_counter() - begin:.0f} s")
     return 1 if bad else 0
 
 
