@@ -44,6 +44,8 @@ def kind_of(layer: Any) -> str:
         return "attention" if _core_is_keras(layer) else "opened"
     if own_class(layer) is None or isinstance(layer, keras.layers.Lambda | keras.layers.Pipeline):
         return "opened"
+    if isinstance(layer, keras.layers.Bidirectional):
+        return "opened"  # each direction is a layer of its own
     if layer.built and kl.parts(layer) and all(part is not layer for _, part in kl.parts(layer)):
         return "parts" if getattr(layer, "padding", "") != "causal" else "leaf"
     if isinstance(layer, keras.layers.TimeDistributed):

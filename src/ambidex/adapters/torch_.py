@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ambidex.adapters import torch_layers as tl
-from ambidex.adapters.torch_parts import Composite, composite_of
+from ambidex.adapters.torch_parts import Composite, composite_of, plain
 from ambidex.adapters.torch_tape import Slots, Tape, numpy_from_tensor, user_frame
 from ambidex.core.model import Batch, TensorSpec
 from ambidex.core.trace import Trace
@@ -176,10 +176,13 @@ class TorchModel:
         return {n: f"{path}.{n}" if path else n for n, _ in own}
 
     def _layer(self, path: str, m: nn.Module, names: dict[str, str]) -> Layer:
-        t = tl.translate(m)
+        t = tl.translate(plain(m))
         assert t is not None
         trainable = any(p.requires_grad for p in m.parameters(recurse=False))
-        return Layer(path, t.op, dict(t.attrs), names, type(m).__name__, t.layout, self._source(path, m), trainable=trainable)
+        attrs = dict(t.attrs)
+        if getattr(m, "backward_in_time", False):
+            attrs["direction"] = "reverse"
+        return Layer(path, t.op, attrs, names, type(m).__name__, t.layout, self._source(path, m), trainable=trainable)
 
     def _source(self, path: str, m: nn.Module) -> Source | None:
         owner = self._owners.get(path, path)
@@ -216,11 +219,11 @@ class TorchModel:
 
     def layer_weights(self, path: str) -> dict[str, Array]:
         layer = self._by_path[path]
-        return tl.get_weights(self._modules[path]) if layer.op and path in self._modules else {}
+        return tl.get_weights(plain(self._modules[path])) if layer.op and path in self._modules else {}
 
     def set_layer_weights(self, path: str, values: Mapping[str, Array]) -> None:
         with torch.no_grad():
-            tl.set_weights(self._modules[path], dict(values))
+            tl.set_weights(plain(self._modules[path]), dict(values))
 
     # ------------------------------------------------------------------ running
     def run(self, batch: Batch, plan: Plan | None = None, *, record: bool = True, training: bool = False,

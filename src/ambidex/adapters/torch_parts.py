@@ -8,6 +8,7 @@ reading and writing the composite's.
 from __future__ import annotations
 
 import math
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -142,54 +143,119 @@ def _mask(padding: torch.Tensor | None, attn: torch.Tensor | None, b: int, h: in
     return made
 
 
+def _turned(x: Any, lengths: torch.Tensor | None, batch_first: bool) -> torch.Tensor:
+    """Every sequence in reverse; padding stays behind."""
+    time = 1 if batch_first else 0
+    if lengths is None:
+        return x.flip(time)
+    steps = torch.arange(x.shape[time])
+    places = torch.where(steps[None] < lengths[:, None], lengths[:, None] - 1 - steps[None], steps[None])
+    places = places if batch_first else places.T
+    return x.gather(time, places[..., None].expand_as(x))
+
+
+@cache
+def _backward(cls: type) -> type:
+    """A recurrent class that reads its input from the end and hands its steps on in the input's order."""
+    rnn = nn.utils.rnn
+
+    def forward(self: Any, input: Any, hx: Any = None) -> Any:
+        if not isinstance(input, rnn.PackedSequence):
+            out, state = cls.forward(self, _turned(input, None, self.batch_first), hx)
+            return _turned(out, None, self.batch_first), state
+        padded, lengths = rnn.pad_packed_sequence(input, batch_first=self.batch_first)
+        pack = partial(rnn.pack_padded_sequence, lengths=lengths, batch_first=self.batch_first, enforce_sorted=False)
+        out, state = cls.forward(self, pack(_turned(padded, lengths, self.batch_first)), hx)
+        back, _ = rnn.pad_packed_sequence(out, batch_first=self.batch_first)
+        return pack(_turned(back, lengths, self.batch_first)), state
+
+    return type(cls.__name__, (cls,), {"forward": forward, "backward_in_time": True, "__module__": cls.__module__})
+
+
+def plain(module: nn.Module) -> nn.Module:
+    """The module whose class has a canonical translation."""
+    return module.__dict__.get("plain", module)  # type: ignore[no-any-return]
+
+
 class Stack(Composite):
-    """A multi-layer RNN/LSTM/GRU as one single-layer module each, named "0", "1", ..."""
+    """A multi-layer or bidirectional RNN/LSTM/GRU as one single-layer module for each layer and direction."""
 
     def __init__(self, module: nn.RNNBase) -> None:
+        self.steps: list[list[tuple[str, str]]] = []  # per layer: (part name, suffix of its weights)
         parts: dict[str, nn.Module] = {}
         for i in range(module.num_layers):
-            width = module.input_size if i == 0 else (module.proj_size or module.hidden_size) * (2 if module.bidirectional else 1)
+            width = module.input_size if i == 0 else module.hidden_size * (2 if module.bidirectional else 1)
             extra = {"nonlinearity": module.nonlinearity} if isinstance(module, nn.RNN) else {}
-            part = type(module)(width, module.hidden_size, 1, bias=module.bias, batch_first=module.batch_first,
-                                bidirectional=module.bidirectional, **extra)
-            for name in list(part._parameters):
-                part._parameters[name] = _shared(getattr(module, name.replace("_l0", f"_l{i}")))
-            part._init_flat_weights()
-            parts[str(i)] = part.eval()
+            step: list[tuple[str, str]] = []
+            for word in ("forward", "reverse") if module.bidirectional else ("",):
+                name = ".".join(x for x in (str(i) if module.num_layers > 1 else "", word) if x)
+                suffix = f"_l{i}_reverse" if word == "reverse" else f"_l{i}"
+                cls = _backward(type(module)) if word == "reverse" else type(module)
+                part = cls(width, module.hidden_size, 1, bias=module.bias, batch_first=module.batch_first, **extra)
+                for weight in list(part._parameters):
+                    part._parameters[weight] = _shared(getattr(module, weight.replace("_l0", suffix)))
+                part._init_flat_weights()
+                if word == "reverse":  # the same weights in the plain class, which is the one that has a translation
+                    plain = type(module)(width, module.hidden_size, 1, bias=module.bias, batch_first=module.batch_first, **extra)
+                    plain._parameters.update(part._parameters)
+                    part.__dict__["plain"] = plain
+                parts[name] = part.eval()
+                step.append((name, suffix))
+            self.steps.append(step)
         super().__init__(module, parts)
 
     def weight_names(self, path: str, part: str) -> dict[str, str]:
         from ambidex.adapters import torch_layers as tl
 
+        suffix = next(s for step in self.steps for name, s in step if name == part)
         dot = f"{path}." if path else ""
-        found = tl.weight_sources(self.parts[part])
-        return {role: " + ".join(dot + n.replace("_l0", f"_l{part}") for n in names) for role, names in found.items()}
+        return {role: dot + n.replace("_l0", suffix) for role, n in tl.weight_names(plain(self.parts[part])).items()}
 
     def forward(self, tape: Tape, path: str, input: Any, hx: Any = None) -> Any:
         m: Any = self.module
-        dirs = 2 if m.bidirectional else 1
         states: list[Any] = []
-        for i, part in enumerate(self.parts.values()):
-            cut = slice(i * dirs, (i + 1) * dirs)
-            start = None if hx is None else tuple(t[cut] for t in hx) if isinstance(hx, tuple) else hx[cut]
-            input, state = part(input) if start is None else part(input, start)
-            states.append(state)
+        for i, step in enumerate(self.steps):
+            outs: list[Any] = []
+            for name, _ in step:
+                n = len(states)
+                cut = slice(n, n + 1)
+                start = None if hx is None else tuple(t[cut] for t in hx) if isinstance(hx, tuple) else hx[cut]
+                out, state = self.parts[name](input) if start is None else self.parts[name](input, start)
+                outs.append(out)
+                states.append(state)
+            input = outs[0] if len(outs) == 1 else self._joined(tape, path, outs)
             if m.training and m.dropout and i + 1 < m.num_layers and isinstance(input, torch.Tensor):
                 input = F.dropout(input, m.dropout, True)
-        tape.depth += 1
-        try:
-            if isinstance(states[0], tuple):
-                return input, tuple(torch.cat(s, 0) for s in zip(*states, strict=True))
-            joined = torch.cat(states, 0)
-        finally:
-            tape.depth -= 1
-        return input, joined
+        if isinstance(states[0], tuple):
+            return input, tuple(_cat_states(tape, path, list(s)) for s in zip(*states, strict=True))
+        return input, _cat_states(tape, path, states)
+
+    def _joined(self, tape: Tape, path: str, outs: list[Any]) -> Any:
+        """Both directions side by side, as one call."""
+        first = bool(self.module.batch_first)
+        layer = Layer(f"{path}:concat", "Concat", {"axis": -1}, cls="concat", functional=True)
+
+        def join(a: Any, b: Any) -> Any:
+            if isinstance(a, torch.Tensor):
+                return torch.cat([a, b], -1)
+            rnn = nn.utils.rnn
+            (x, lengths), (y, _) = (rnn.pad_packed_sequence(t, batch_first=first) for t in (a, b))
+            return rnn.pack_padded_sequence(torch.cat([x, y], -1), lengths, first, enforce_sorted=False)
+
+        return tape.execute(layer, join, tuple(outs), {}, leaf=False, batch_first=first)
+
+
+def _cat_states(tape: Tape, path: str, states: list[torch.Tensor]) -> torch.Tensor:
+    if len(states) == 1:
+        return states[0]
+    layer = Layer(f"{path}:states", "Concat", {"axis": 0}, cls="cat", functional=True)
+    return tape.execute(layer, lambda *s: torch.cat(s, 0), tuple(states), {}, leaf=False)  # type: ignore[no-any-return]
 
 
 def composite_of(m: nn.Module) -> Composite | None:
     """The composite of a module, or None. Rare settings (bias_k, add_zero_attn, projections) stay whole."""
     if isinstance(m, nn.MultiheadAttention) and m.bias_k is None and not m.add_zero_attn:
         return Attention(m)
-    if isinstance(m, nn.RNNBase) and m.num_layers > 1 and not m.proj_size:
+    if isinstance(m, nn.RNNBase) and (m.num_layers > 1 or m.bidirectional) and not m.proj_size:
         return Stack(m)
     return None

@@ -14,19 +14,25 @@ from ambidex.core.types import Array
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """``to(a) = a.reshape(split).transpose(perm).reshape(shape)``; ``back`` is its inverse."""
+    """``to(a) = a.reshape(split).transpose(perm).reshape(shape)``; ``back`` is its inverse.
+
+    ``flip``: axes of the source that the other side holds in reverse (a backward recurrent layer's steps)."""
 
     source: tuple[int, ...]
     split: tuple[int, ...]
     perm: tuple[int, ...]
     shape: tuple[int, ...]
+    flip: tuple[int, ...] = ()
 
     def to(self, a: Array) -> Array:
+        if self.flip:
+            a = np.flip(a, self.flip)
         return a.reshape(self.split).transpose(self.perm).reshape(self.shape)
 
     def back(self, b: Array) -> Array:
         moved = tuple(self.split[p] for p in self.perm)
-        return b.reshape(moved).transpose(np.argsort(self.perm)).reshape(self.source)
+        made = b.reshape(moved).transpose(np.argsort(self.perm)).reshape(self.source)
+        return np.flip(made, self.flip) if self.flip else made
 
     @property
     def identity(self) -> bool:

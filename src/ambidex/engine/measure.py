@@ -7,7 +7,7 @@ One run gives, for every pair, the *shadow* difference (the layer's own fault) a
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -110,7 +110,11 @@ def output_ports(a: Alignment, r: Call, c: Call) -> list[Port]:
             continue
         scored = []
         for i in options:
-            view = a.layouts.find(r.computed[i], value, hint)
+            turned = _turned_axis(r, c, r.computed[i])
+            ref = r.computed[i] if turned is None else np.flip(r.computed[i], turned)
+            view = a.layouts.find(ref, value, hint)
+            if view is not None and turned is not None:
+                view = replace(view, flip=(turned,))
             if view is not None:
                 scored.append((difference(view.to(r.computed[i]), value), i != j, i, view))
         if not scored:
@@ -119,6 +123,17 @@ def output_ports(a: Alignment, r: Call, c: Call) -> list[Port]:
         used.add(best[2])
         found.append(Port(best[2], j, best[3]))
     return found
+
+
+def _turned_axis(r: Call, c: Call, value: Array) -> int | None:
+    """The time axis of a backward recurrent layer's steps when one side hands them on in reverse."""
+    if bool(r.layer.attrs.get("keep_reversed")) == bool(c.layer.attrs.get("keep_reversed")) or value.ndim != 3:
+        return None
+    if r.op not in {"LSTM", "GRU", "RNN"} or "T" not in r.layer.layout or value.shape[0] == 1 and "TNF" == r.layer.layout:
+        return None
+    steps = r.inputs[0].shape[r.layer.layout.index("T")]
+    axis = r.layer.layout.index("T")
+    return axis if value.shape[axis] == steps else None
 
 
 def input_ports(a: Alignment, r: Call, c: Call, how: str = "") -> list[Port]:
