@@ -31,6 +31,7 @@ FOLDER = "recbole/dataset_example/ml-100k/"
 ROWS = {"ml-100k.inter": 100_000, "ml-100k.item": 1_682}
 HISTORY, NEIGHBOURS, NEGATIVES = 20, 10, 3
 SPLITS = (0.8, 0.9)
+PIP_PATIENCE = ["--timeout", "15", "--retries", "2"]
 NAMES = ("history", "item", "neighbours", "features")
 
 
@@ -105,7 +106,7 @@ def _wheel(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as part:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        command += ["--only-binary=:all:", "--timeout", "15", "--retries", "2", "--dest", part, f"{PACKAGE}=={VERSION}"]
+        command += ["--only-binary=:all:", *PIP_PATIENCE, "--dest", part, f"{PACKAGE}=={VERSION}"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         found = next(iter(Path(part).glob(pattern)), None)
         if done.returncode or found is None:
@@ -185,10 +186,14 @@ def negatives(rated: np.ndarray, clicks: np.ndarray, popularity: np.ndarray) -> 
     first = np.full((rated[:, 0].max() + 1, len(popularity)), np.iinfo(np.int64).max)
     np.minimum.at(first, (rated[:, 0], rated[:, 1]), rated[:, 3])
     users, time = clicks[:, 0, None], clicks[:, 3, None]
-    drawn = rng.choice(len(popularity), (len(clicks), NEGATIVES), p=popularity / popularity.sum())
-    while (known := first[users, drawn] <= time).any():
-        drawn[known] = rng.choice(len(popularity), known.sum(), p=popularity / popularity.sum())
-    return drawn
+    share = popularity / popularity.sum()
+    drawn = rng.choice(len(share), (len(clicks), NEGATIVES), p=share)
+    for _ in range(200):
+        known = first[users, drawn] <= time
+        if not known.any():
+            return drawn
+        drawn[known] = rng.choice(len(share), known.sum(), p=share)
+    raise InputError("no impressions without a click can be drawn", "some users have rated nearly every item")
 
 
 def _prepare(paths: dict[str, Path]) -> dict[str, np.ndarray]:

@@ -78,5 +78,5 @@ def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 def build() -> Recommender:
     """The model with fresh weights; the seed keeps two runs the same."""
-    torch.manual_seed(0)
+    torch.manual_seed(1)
     return Recommender().eval()
