@@ -91,11 +91,42 @@ def start(reference: Trace, candidate: Trace, pairing: Pairing, user_map: dict[s
     for ref_path, cand_path in user_map.items():
         for r, c in zip(ref_calls.get(ref_path, []), cand_calls.get(cand_path, []), strict=False):
             made.add(r, c, "map")
+    partners: dict[str, list[str]] = defaultdict(list)
     for ref_path, cand_path, _how in pairing.layers:
-        for r, c in zip(ref_calls.get(ref_path, []), cand_calls.get(cand_path, []), strict=False):
-            if c not in made.matches and r not in made.by_reference:
+        partners[ref_path].append(cand_path)
+    for ref_path, cand_paths in partners.items():
+        free = [r for r in ref_calls.get(ref_path, []) if r not in made.by_reference]
+        open_calls = [c for path in cand_paths for c in cand_calls.get(path, []) if c not in made.matches]
+        for r, c in _calls_of_one_layer(reference, candidate, free, open_calls):
+            if _one_thing(reference.calls[r], candidate.calls[c]):
                 made.add(r, c, "weights")
     return made
+
+
+def _calls_of_one_layer(reference: Trace, candidate: Trace, free: list[int], open_calls: list[int]) -> list[tuple[int, int]]:
+    """A layer called several times: calls with equal values first (the order of branches may differ), then in order."""
+    if len(free) < 2 and len(open_calls) < 2:
+        return list(zip(free, open_calls, strict=False))
+    found: list[tuple[int, int]] = []
+    for r in free:
+        value = main_output(reference.calls[r])
+        for c in open_calls:
+            mine = main_output(candidate.calls[c])
+            taken = any(c == x for _, x in found)
+            if not taken and value is not None and mine is not None and value.size == mine.size and _same_values(value, mine):
+                found.append((r, c))
+                break
+    left_r = [r for r in free if all(r != x for x, _ in found)]
+    left_c = [c for c in open_calls if all(c != x for _, x in found)]
+    return found + list(zip(left_r, left_c, strict=False))
+
+
+def _one_thing(r: Call, c: Call) -> bool:
+    """Partners by weight that compute other things (a bag of embeddings against a table) are compared as a region."""
+    if r.op == c.op:
+        return True
+    a, b = main_output(r), main_output(c)
+    return a is None or b is None or a.size == b.size
 
 
 def _calls_by_path(trace: Trace) -> dict[str, list[int]]:
@@ -211,10 +242,14 @@ def _same_root(alignment: Alignment, i: int, j: int) -> bool:
     return ro[0] == co[0] == "input"
 
 
+#: families whose partners may give other sizes when they are at fault (padding, stride, borders)
+_SIZING = {"conv", "pool", "resize"}
+
+
 def _same_width(alignment: Alignment, i: int, j: int) -> bool:
-    """Two linear layers of other sizes are no partners (one may hold several of the other side)."""
+    """Calls that give other sizes are no partners, unless the size is what a fault of theirs changes."""
     r, c = alignment.reference.calls[i], alignment.candidate.calls[j]
-    if r.op != "Gemm":
+    if _family(r) in _SIZING:
         return True
     a, b = main_output(r), main_output(c)
     return a is not None and b is not None and a.size == b.size

@@ -130,7 +130,7 @@ def _first_runs(job: Job, ref: Trace, inputs: Any) -> list[tuple[Batch, Trace]]:
             continue
         if sorted(v.size for v in trace.outputs.values()) == sizes:
             found.append((batch, with_weights(job.candidate, trace, copied=True)))
-            if len(found) == 3:
+            if len(found) == 3 or _order_is_plain(batch, trace, ref):
                 break
         spare = spare or (batch, trace)
     if found:
@@ -140,6 +140,16 @@ def _first_runs(job: Job, ref: Trace, inputs: Any) -> list[tuple[Batch, Trace]]:
     assert failed is not None
     raise RunError("the candidate does not run on the reference's inputs", str(failed),
                    "Pass inputs for both sides: a function that returns {'reference': ..., 'candidate': ...}")
+
+
+def _order_is_plain(batch: Batch, trace: Trace, ref: Trace) -> bool:
+    """Whether (batch, steps) inputs lead to outputs that begin with the same two sizes on both sides: exchanged, they
+    would have come out exchanged."""
+    arrays = list(batch.values()) if isinstance(batch, Mapping) else list(batch)
+    shapes = [v.shape for v in trace.outputs.values()]
+    if sorted(shapes) != sorted(v.shape for v in ref.outputs.values()):
+        return False
+    return all(a.ndim == 2 and a.shape[0] != a.shape[1] and any(s[:2] == a.shape for s in shapes) for a in arrays)
 
 
 def _best_run(job: Job, ref: Trace, runs: list[tuple[Batch, Trace]]) -> tuple[Batch, Trace]:
@@ -288,8 +298,32 @@ def _with_floors(job: Job, a: align.Alignment, forced: Forced, batch: Batch, cha
     """Where a difference looks like a fault, the candidate's own float64 floor decides with the reference's."""
     if not _faults(forced):
         return forced
+    if _floors_alone(job, forced):
+        return forced
     faulty = {m.candidate.key for m in forced.pairs.values() if m.faulty}
     return run_forced(job.candidate, batch, a, forced.trace, job.masks, force_inputs=True, exact=faulty)
+
+
+def _floors_alone(job: Job, forced: Forced) -> bool:
+    """The floors of the calls in question, each made once more in float64, where that is all that is asked for: nothing
+    differs between the layers, and every call has one output and all its inputs from the reference."""
+    faulty = [m for m in forced.pairs.values() if m.faulty]
+    if any(m.glue for m in forced.pairs.values()):
+        return False
+    for m in faulty:
+        given = {a.port.candidate for a in m.arrived}
+        moving = {i for i, x in enumerate(m.candidate.inputs) if x.dtype.kind == "f" and m.candidate.origins[i][0] == "call"}
+        if len(m.outputs) != 1 or len(m.candidate.computed) != 1 or not moving <= given:
+            return False
+    try:
+        found = [job.candidate.call(m.candidate.path, m.candidate.inputs, like=m.candidate, exact=True) for m in faulty]
+    except AmbidexError:
+        return False
+    for m, exact in zip(faulty, found, strict=True):
+        m.candidate.exact, m.candidate.floors = exact, None
+        m.floor = max(m.floor, floors.of_call(m.candidate) or 0.0)
+        m.candidate.exact = None
+    return True
 
 
 def _drawn(case: diagnose.Case, drawn: tuple[list[Call], list[Call]]) -> list[Cause]:
@@ -351,6 +385,8 @@ def _structure(case: diagnose.Case, forced: Forced, causes: list[Cause]) -> list
                     cause = diagnose.parameter_cause(case, m, role)
                     cause.detail["effect"] = False
                     found.append(cause)
+            elif role in {str(c.reference) for c in causes} | {str(c.candidate) for c in causes}:
+                continue
             elif path not in told and not any(path in (c.reference_path, c.candidate_path) or c.kind == "constant" and c.name == path
                                               for c in causes):
                 trace = case.reference.trace if side == "reference" else case.candidate.trace
@@ -383,7 +419,8 @@ def _random(job: Job, case: diagnose.Case, forced: Forced, batch: Batch, a: alig
     return causes
 
 
-def _rows(a: align.Alignment, chained: Trace, forced: Forced, glue: Glue) -> tuple[list[LayerRow], Coverage]:
+def _rows(a: align.Alignment, chained: Trace, forced: Forced, glue: Glue,
+          paired: list[Paired]) -> tuple[list[LayerRow], Coverage]:
     rows: list[LayerRow] = []
     for j in sorted(forced.pairs):
         m = forced.pairs[j]
@@ -395,7 +432,7 @@ def _rows(a: align.Alignment, chained: Trace, forced: Forced, glue: Glue) -> tup
         status = "faulty" if m.faulty else "glue" if m.glue else "same"
         rows.append(LayerRow(reference=m.reference.path, candidate=m.candidate.path, op=m.reference.op or m.candidate.op, matched_by=m.how,
                              chained=chain, shadow=m.shadow, floor=m.floor, ratio=m.ratio, status=status))
-    clean_gap = _covered(a, forced) | glue.inside
+    clean_gap = _covered(a, forced, paired) | glue.inside
     for ref_path, cand_path, gap in glue.regions:
         rows.append(LayerRow(reference=ref_path, candidate=cand_path, op="", matched_by="region", shadow=gap.diff, floor=gap.floor,
                              ratio=gap.diff / gap.floor if gap.floor else None, status="glue"))
@@ -409,11 +446,18 @@ def _rows(a: align.Alignment, chained: Trace, forced: Forced, glue: Glue) -> tup
                           only_in_candidate=list(dict.fromkeys(only_cand)))
 
 
-def _covered(a: align.Alignment, forced: Forced) -> set[tuple[str, int]]:
+def _covered(a: align.Alignment, forced: Forced, paired: list[Paired]) -> set[tuple[str, int]]:
     """Unmatched layers inside a region whose value arrives right: they are compared as a region."""
     from ambidex.engine.replay import region_of
 
     found: set[tuple[str, int]] = set()
+    for p in paired:
+        if p.gap is None:
+            ends = ((a.reference, a.reference.output_origins.get(p.reference), "r", set(a.by_reference)),
+                    (forced.trace, forced.trace.output_origins.get(p.candidate), "c", set(a.matches)))
+            for trace, origin, tag, matched in ends:
+                if origin is not None:
+                    found |= {(tag, x.index) for x in region_of(trace, origin, np.zeros(0), matched).calls}
     for m in forced.pairs.values():
         if m.glue or m.faulty:
             continue
@@ -425,7 +469,7 @@ def _covered(a: align.Alignment, forced: Forced) -> set[tuple[str, int]]:
 
 def _report(job: Job, ref: Trace, chained: Trace, a: align.Alignment, forced: Forced, pairing: weighting.Pairing, paired: list[Paired],
             causes: list[Cause], fixed: Trace | None, inputs: Any, glue: Glue, *, reproducible: bool) -> Report:
-    rows, coverage = _rows(a, chained, forced, glue)
+    rows, coverage = _rows(a, chained, forced, glue, paired)
     max_abs, size, name = whole(paired, ref, chained, job.masks)
     rel = None if max_abs is None else max_abs / size if size else 0.0
     share = [min(m.floor / scale(m.reference.outputs[0]), 1e-5) for m in forced.pairs.values() if m.reference.outputs and np.isfinite(m.floor)]

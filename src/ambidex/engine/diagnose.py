@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
@@ -78,6 +78,9 @@ def pair_causes(case: Case, m: Measured) -> list[Cause]:
             if after is not None and after <= floors.RATIO * m.floor:
                 return [_item_cause(case, m, item, after, tried) for item in _told(subset)]
             tried.append(" + ".join(i.name for i in subset))
+    behind = _behind_crop(case, m)
+    if behind is not None:
+        return [behind]
     found = _variant(case, m, tried)
     if found is not None:
         return [found]
@@ -96,6 +99,31 @@ def _told(subset: Sequence[Item]) -> list[Item]:
     if names & {"dilations", "kernel_shape"}:
         follows |= {"pads"}
     return [i for i in subset if i.kind != "attr" or i.name not in follows]
+
+
+def _behind_crop(case: Case, m: Measured) -> Cause | None:
+    """The pair's candidate is the crop behind the layer itself: the loaded weights of that layer may be the reason."""
+    c = m.candidate
+    if c.op not in {"Crop", "Slice", "Pad"} or not c.origins or c.origins[0][0] != "call":
+        return None
+    inner = case.candidate.trace.calls[c.origins[0][1]]
+    roles = case.pairing.unequal.get((m.reference.path, inner.path), [])
+    own, other = case.candidate.weights(inner), case.reference.weights(m.reference)
+    if not roles or any(own[x].shape != other[x].shape for x in roles):
+        return None
+    model = case.model
+    try:
+        model.set_layer_weights(inner.path, {x: other[x] for x in roles})
+        made = model.call(c.path, model.call(inner.path, inner.inputs, like=inner), like=c)
+    except AmbidexError:
+        return None
+    finally:
+        model.set_layer_weights(inner.path, {x: own[x] for x in roles})
+    after = worst(m, made, case.masks)
+    if after is None or after > floors.RATIO * m.floor:
+        return None
+    layer_pair = replace(m, candidate=inner)
+    return weight_cause(case, layer_pair, roles, after=after, proven=True, proof="candidate's layer run again with the reference's weights")
 
 
 def _short(tried: list[str]) -> list[str]:
@@ -132,9 +160,30 @@ def _items(case: Case, m: Measured) -> list[Item]:
         items.append(Item("mask", "missing" if _has_mask(r) else "extra"))
     elif r.op == c.op and _has_mask(r):
         a, b = _mask_of(r), _mask_of(c)
-        if a.shape == b.shape and a.dtype == b.dtype == bool and not np.array_equal(a, b):
-            items.append(Item("mask", "inverted" if np.array_equal(a, ~b) else "differs"))
+        told = _masks_differ(a, b)
+        if told:
+            items.append(Item("mask", told))
     return items
+
+
+def _masks_differ(a: Array, b: Array) -> str:
+    """How two boolean masks differ: inverted, causal (only the candidate hides the future) or just differs; "" if not."""
+    if a.dtype != bool or b.dtype != bool:
+        return ""
+    if a.ndim != b.ndim:
+        a, b = ((x[:, None, None] if x.ndim == 2 else x[:, None] if x.ndim == 3 else x) for x in (a, b))
+    try:
+        a, b = np.broadcast_arrays(a, b)
+    except ValueError:
+        return "differs"
+    if np.array_equal(a, b):
+        return ""
+    if np.array_equal(a, ~b):
+        return "inverted"
+    tri = np.tril(np.ones(a.shape[-2:], bool))
+    if np.array_equal(b, a & tri):
+        return "causal_extra"
+    return "causal_missing" if np.array_equal(a, b & tri) else "differs"
 
 
 def explicit_padding(case: Case, m: Measured) -> str | None:
@@ -233,7 +282,7 @@ def _after(case: Case, m: Measured, subset: Sequence[Item]) -> float | None:
         elif item.kind == "mask" and item.name == "missing":
             inputs.append(_mask_of(r))
             names.append("mask")
-        elif item.kind == "mask" and item.name in {"inverted", "differs"}:
+        elif item.kind == "mask" and item.name in {"inverted", "differs", "causal_extra", "causal_missing"}:
             number = mask_number(c)
             assert number is not None
             inputs[number] = _mask_of(r)
@@ -297,6 +346,8 @@ def _item_cause(case: Case, m: Measured, item: Item, after: float, tried: list[s
             return made
         return case.cause(m, kind="attr", op=r.op, name=item.name, reference=a, candidate=b, **common,
                           detail={"reference_attrs": dict(r.layer.attrs), "candidate_attrs": dict(c.layer.attrs)})
+    if item.kind == "mask" and item.name == "causal_extra":
+        return case.cause(m, kind="attr", op=r.op, name="is_causal", reference=False, candidate=True, **common)
     if item.kind == "mask":
         holder = r if item.name != "extra" else c
         causal = item.name in {"missing", "extra"} and is_causal(_mask_of(holder))
@@ -375,6 +426,10 @@ def describe_variant(v: Any, call: Call, mirrored: bool) -> dict[str, Any]:
     """A variant in the words of a cause. ``mirrored``: it was the candidate that had to be changed."""
     own = call.layer.attrs
     if v.kind == "missing":
+        others = [o for i, o in enumerate(call.origins) if str(i) != v.name]
+        if call.op == "Add" and len(others) == 1 and others[0][0] == "weight":  # a bias of hand-written code
+            side = "candidate" if mirrored else "reference"
+            return {"kind": "parameter", "op": call.op, "name": "B", side: str(others[0][1]), "detail": {"effect": True}}
         return {"kind": "extra" if mirrored else "missing", "op": call.op, "name": _role_of(call, v), "detail": {"kept_input": v.name}}
     if v.kind == "mask":
         name = v.name if not mirrored else {"missing": "extra"}.get(v.name, v.name)
@@ -390,6 +445,9 @@ def describe_variant(v: Any, call: Call, mirrored: bool) -> dict[str, Any]:
         a, b = (a, b) if not mirrored else (b, a)
         return {"kind": "attr", "op": call.op, "name": name, "reference": a, "candidate": b,
                 "detail": {"scale_name": (v.attrs or {}).get("scale_name", "")}}
+    if v.kind == "wiring":
+        shift = -v.value if mirrored else v.value
+        return {"kind": "wiring", "op": "Gather", "name": "index", "reference": 0, "candidate": shift, "detail": {"shift": shift}}
     return {"kind": v.kind, "op": call.op, "name": v.name, "candidate" if not mirrored else "reference": v.value}
 
 

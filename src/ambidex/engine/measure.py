@@ -146,7 +146,8 @@ def input_ports(a: Alignment, r: Call, c: Call, how: str = "") -> list[Port]:
     hint = (r.layer.layout, c.layer.layout)
     ref_in = [i for i in range(len(r.inputs)) if is_tensor_input(r, i)]
     cand_in = [j for j in range(len(c.received)) if is_tensor_input(c, j)]
-    for step in ("origin", "name", "position", "any"):
+    loose = r.op != c.op and (len(ref_in) > 1 or len(cand_in) > 1)  # matched by its value: the inputs need not correspond
+    for step in ("origin", "value") if loose else ("origin", "value", "name", "position", "any"):
         for j in cand_in:
             if any(p.candidate == j for p in found):
                 continue
@@ -182,7 +183,7 @@ def _same_origin(a: Alignment, r: Call, i: int, c: Call, j: int) -> bool:
     ro, co = a.root(a.reference, r.origins[i]), a.root(a.candidate, c.origins[j])
     if ro[0] == "call" and co[0] == "call":
         match = a.matches.get(co[1])
-        return match is not None and match.reference == ro[1]
+        return match is not None and match.reference == ro[1] and ro[2] == co[2]
     return False
 
 

@@ -61,7 +61,30 @@ def of_call(call: Call) -> Iterable[Variant]:
         yield Variant("attr", "mode", other_mode, call.op, {**call.layer.attrs, "mode": other_mode})
     if call.op == "BatchNormalization":
         yield Variant("variant", "training_mode", True, call.op, {**call.layer.attrs, "training_mode": True})
+    if call.op == "Slice" and call.inputs:
+        yield from _windows(call, out)
     yield from _masks(call)
+
+
+def _windows(call: Call, out: Array) -> Iterable[Variant]:
+    """Rows of a table taken a little further on or back (positions counted from one, an offset of two)."""
+    table = call.inputs[0]
+    for axis in range(table.ndim):
+        size, rest = divmod(out.size * table.shape[axis], table.size) if table.size else (0, 1)
+        if rest or not 0 < size < table.shape[axis]:
+            continue
+        rows = np.moveaxis(table, axis, 0)
+        starts = [s for s in range(table.shape[axis] - size + 1)
+                  if np.array_equal(np.moveaxis(rows[s : s + size], 0, axis).reshape(out.shape), out)]
+        for start in starts[:1]:
+            for shift in (-1, 1, -2, 2):
+                if 0 <= start + shift <= table.shape[axis] - size:
+                    moved = np.moveaxis(rows[start + shift : start + shift + size], 0, axis).reshape(out.shape)
+                    yield Variant("wiring", "index", shift, compute=partial(_give, value=moved))
+
+
+def _give(inputs: Sequence[Array], value: Array) -> Sequence[Array]:
+    return [value]
 
 
 def _leave_out(call: Call, out: Array) -> Iterable[Variant]:
