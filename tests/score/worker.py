@@ -65,7 +65,7 @@ def main() -> None:
             title = zoo.Case(arch.name, kind, tuple(sorted(faults)), clean).title
             if kind not in options.kinds.split(",") or options.only not in title:
                 continue
-            keras.backend.clear_session()
+            keras.backend.clear_session(free_memory=False)
             result = run_case(arch, kind, faults, clean)
             answer.write(json.dumps(result.plain()) + "\n")
             answer.flush()
