@@ -53,6 +53,10 @@ class Split:
         """What the models are called with."""
         return {name: getattr(self, name)[rows] for name in NAMES}
 
+    def sample(self, count: int) -> dict[str, np.ndarray]:
+        """Inputs from all over the split, first to last."""
+        return self.inputs(np.unique(np.linspace(0, len(self) - 1, count).astype(int)))
+
     def batches(self, size: int) -> Iterator[dict[str, np.ndarray]]:
         for start in range(0, len(self), size):
             yield self.inputs(slice(start, start + size))
@@ -240,8 +244,7 @@ def load(cache: Path | None = None) -> Data:
 
 def validation_batch() -> dict[str, np.ndarray]:
     """64 validation impressions: ``--inputs data.py:validation_batch``."""
-    split = load().validation
-    return split.inputs(np.linspace(0, len(split) - 1, 64).astype(int))
+    return load().validation.sample(64)
 
 
 def auc(clicked: np.ndarray, scores: np.ndarray) -> float:

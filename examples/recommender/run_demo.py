@@ -136,13 +136,11 @@ def main() -> int:
     console.print(table([("PyTorch", expected), ("Keras, same weights", seen)]))
     console.print("  [bold]The same weights, the same data, another metric.[/bold] Which layer is it?\n")
 
-    rows = range(0, len(data.validation), len(data.validation) // ROWS)[:ROWS]
-    inputs = data.validation.inputs(list(rows))
     with step("ambidex compare") as progress:
         report = ambidex.compare(
             reference,
             model_keras.build(),
-            inputs=inputs,
+            inputs=data.validation.sample(ROWS),
             weights="carry",
             progress=lambda name, part: progress(part, name),
         )
