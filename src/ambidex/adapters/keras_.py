@@ -108,6 +108,8 @@ class KerasModel:
         from ambidex.adapters.keras_tree import Tree, is_built
 
         arguments = Arguments(self.model, batch)
+        if record and (plan is None or not (plan.replace or plan.feed)):
+            self._saved = {}  # two runs need not be held at once
         trace = Trace("keras", versions())
         if self._known is None and not is_built(self.model):
             with kept_state(self.model, training=False):

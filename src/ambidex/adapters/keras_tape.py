@@ -26,6 +26,7 @@ from ambidex.adapters.keras_tensors import (
     is_tensor,
     is_value,
     numpy_from_tensor,
+    tensor_from_numpy,
     tensor_like,
     to_float64,
     wide,
@@ -160,7 +161,9 @@ class Tape:
         if forced:
             call.inputs = [self.value(t) for t in tensors]
             args, kwargs = slots.rebuilt(tensors)
-        result = self.inside(fn, args, kwargs)
+        result = self._skipped(key, tensors) if key in plan.skip and not chained else None
+        if result is None:
+            result = self.inside(fn, args, kwargs)
         out = Slots((result,), wanted=is_tensor)
         computed = list(out.tensors)
         before = {id(t) for t in tensors}
@@ -199,8 +202,15 @@ class Tape:
             self.alive.append(t)
         if self.record:
             self.calls.append(call)
-            self.saved[key] = Saved(fn, exact_fn, Slots(args, kwargs, parameters, wanted) if forced else slots)
+            self.saved[key] = Saved(fn, fn if exact_fn is None and chained else exact_fn, Slots(args, kwargs, parameters, wanted) if forced else slots)
         return result
+
+    def _skipped(self, key: str, tensors: list[Any]) -> Any:
+        """The replaced output of a call that need not be computed; None where its type would have to be found out."""
+        wanted = self.plan.outputs.get(key, [])
+        if len(wanted) != 1 or wanted[0] is None or any("float16" in dtype_of(t) for t in tensors):
+            return None
+        return tensor_from_numpy(wanted[0])
 
     @staticmethod
     def _apart(tensor: Any) -> Any:

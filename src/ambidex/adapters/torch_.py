@@ -239,6 +239,8 @@ class TorchModel:
         buffers = {n: b.clone() for n, b in self.module.named_buffers()}
         modes = {m: m.training for m in self.module.modules()}
         fast = torch.backends.mha.get_fastpath_enabled()
+        if record and (plan is None or not (plan.replace or plan.feed)):
+            self._saved = {}  # two runs need not be held at once
         trace = Trace("torch", {"torch": torch.__version__})
         try:
             torch.backends.mha.set_fastpath_enabled(False)

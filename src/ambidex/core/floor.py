@@ -15,6 +15,15 @@ EPS32 = float(np.finfo(np.float32).eps)
 RATIO = 10.0
 
 
+#: what an operator may round to when float64 could be had on neither side, in units of the largest value's last place
+UNMEASURED = 64.0
+
+
+def unmeasured(values: Array) -> float:
+    """A wide floor for a call whose own round-off could not be measured: rather a small fault missed than a wrong accusation."""
+    return UNMEASURED * least(values)
+
+
 def least(values: Array) -> float:
     """The smallest floor that makes sense for values of this size: half a unit in the last place of the largest."""
     if values.size == 0 or values.dtype == bool:

@@ -94,7 +94,8 @@ class Plan:
 
     ``inputs``/``outputs`` replace single tensors (None leaves one alone), ``replace`` computes the outputs
     instead of the layer, ``patch`` sets canonical attributes of a layer while it is called. ``feed`` computes single
-    inputs (by number) just before the call, from what the run has done so far; None leaves the input alone.
+    inputs (by number) just before the call, from what the run has done so far; None leaves the input alone. A call in
+    ``skip`` with a replaced output need not be computed: an adapter may hand on the replacement, and tell it as computed.
     """
 
     inputs: dict[str, list[Array | None]] = field(default_factory=dict)
@@ -102,3 +103,4 @@ class Plan:
     replace: dict[str, Replacement] = field(default_factory=dict)
     patch: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     feed: dict[str, list[tuple[int, Callable[[], Array | None]]]] = field(default_factory=dict)
+    skip: set[str] = field(default_factory=set)

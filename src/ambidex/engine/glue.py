@@ -72,7 +72,7 @@ class Glue:
         if base and self._agrees(gap, replay(self.case.reference, ref_region, base)):
             return None
         found = (self._index(gap) or self._masked_mean(gap, ref_region, cand_region) or self._unmasked_source(gap, cand_region) or self._factor(gap, ref_region, cand_region) or self._constant(gap, ref_region, cand_region)
-                 or self._reference_side(gap, ref_region, cand_region, base) or self._candidate_side(gap, ref_region, cand_region)
+                 or self._fused_bias(gap, ref_region, cand_region) or self._reference_side(gap, ref_region, cand_region, base) or self._candidate_side(gap, ref_region, cand_region)
                  or self._order(gap, ref_region, cand_region) or self._wiring(gap, cand_region) or self._two(gap, ref_region, cand_region))
         if found is None and self._follows(cand_region):
             return None
@@ -254,6 +254,29 @@ class Glue:
                 if self._agrees(gap, after, candidate=True):
                     return self._cause(gap, cand_region, call, r, kind="constant", op=r.op, name=r.path, proven=True, after=0.0,
                                        proof="with the reference's value in place of the constant both sides agree")
+        return None
+
+    def _fused_bias(self, gap: Gap, ref_region: Region, cand_region: Region) -> Cause | None:
+        """Projections that are one layer on one side, and only one side has their biases."""
+        player = self.case.reference
+        for fused in self.case.pairing.packed:
+            paths = set(fused.parts if fused.mirrored else [fused.whole])
+            calls = [c for c in ref_region.calls if c.path in paths and "B" in player.weights(c)]
+            other = self.case.candidate.trace.layer_weights.get(fused.whole if fused.mirrored else fused.parts[0], {})
+            if not calls or "B" in other:
+                continue
+            changed: dict[int, Sequence[Array]] = {}
+            for call in calls:
+                bare = {r: w for r, w in player.weights(call).items() if r != "B"}
+                made = player.canonical(call.op, call.layer.attrs, bare, call.inputs, call.layer.layout)
+                if made is None:
+                    return None
+                changed[call.index] = [made[0].reshape(call.computed[0].shape).astype(call.computed[0].dtype)]
+            if self._agrees(gap, replay(player, ref_region, changed)):
+                at = next((c for c in cand_region.calls if c.path in {fused.whole, *fused.parts}), None)
+                return self._cause(gap, cand_region, at, calls[0], kind="parameter", op="Gemm", name="B", proven=True, after=0.0,
+                                   reference=calls[0].layer.weights.get("B"), detail={"effect": True},
+                                   proof="the reference without these biases gives exactly what the candidate has")
         return None
 
     def _reference_side(self, gap: Gap, ref_region: Region, cand_region: Region, base: dict[int, Sequence[Array]]) -> Cause | None:
