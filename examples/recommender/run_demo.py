@@ -158,9 +158,7 @@ def main() -> int:
         weights.keras_from_torch(reference, fixed)
         after = keras_logits(fixed, data, progress)
     console.print(table([("PyTorch", expected), ("Keras, as it was", seen), ("Keras, repaired", metrics(data, after))]))
-    console.print(
-        "  The fifth fault, class weights in the loss, is outside the forward pass that compare sees (README)."
-    )
+    console.print("  The fifth fault, class weights in the loss, is outside the forward pass: see the README.")
     console.print(f"\n  the report as a page  [bold]{page}[/bold]", soft_wrap=True)
     console.print(f"  kept between runs     {cache_folder()}\n", soft_wrap=True)
 
