@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,7 @@ class KerasModel:
         self.model = model
         self._known: Tree | None = None
         self._saved: dict[str, Saved] = {}
+        self._handed: dict[int, tuple[weakref.ref[Array], Any]] = {}  # id of an array of weights() -> it, and its tensor
 
     # ------------------------------------------------------------------ structure
     def _tree(self) -> Tree:
@@ -63,9 +65,17 @@ class KerasModel:
 
     # ------------------------------------------------------------------ weights
     def weights(self) -> dict[str, Array]:
-        from ambidex.adapters.keras_tensors import numpy_from_tensor
+        from ambidex.adapters.keras_tensors import BACKEND, numpy_from_tensor
 
-        return {name: numpy_from_tensor(v) for name, v in self._tree().variables.items()}
+        found: dict[str, Array] = {}
+        for name, variable in self._tree().variables.items():
+            if BACKEND != "tensorflow":
+                found[name] = numpy_from_tensor(variable)
+                continue
+            tensor = variable.value.value()  # what the variable holds now: TensorFlow never writes into it
+            found[name] = numpy_from_tensor(tensor)
+            self._hand_out(found[name], tensor)
+        return found
 
     def constants(self) -> set[str]:
         """Variables that Keras never trains and that no gradient reaches."""
@@ -81,7 +91,14 @@ class KerasModel:
             if tuple(known[name].shape) != tuple(np.shape(value)):
                 raise InputError(f"weight {name!r} has shape {tuple(known[name].shape)}, given {np.shape(value)}")
         for name, value in values.items():
-            known[name].assign(value)
+            array, tensor = self._handed.get(id(value), (None, None))
+            # an array that came from here: the variable takes its memory back, nothing is copied
+            known[name].assign(tensor if array is not None and array() is value else value)
+
+    def _hand_out(self, array: Array, tensor: Any) -> None:
+        """Remember the tensor whose memory an array shows, as long as the array lives."""
+        key, handed = id(array), self._handed
+        handed[key] = (weakref.ref(array, lambda _: handed.pop(key, None)), tensor)
 
     def layer_weights(self, path: str) -> dict[str, Array]:
         from ambidex.adapters import keras_layers as kl
@@ -202,6 +219,7 @@ class KerasModel:
 
     def close(self) -> None:
         self._saved.clear()
+        self._handed.clear()
 
 
 def _holders(variable: Any) -> list[Any]:

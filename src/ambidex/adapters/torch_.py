@@ -353,6 +353,7 @@ class TorchModel:
             tensors = [t.double() if t.is_floating_point() else t for t in tensors]
         module = self._modules.get(path)
         fn: Callable[..., Any]
+        slots: Slots | None = None
         modes = {m: m.training for m in self.module.modules()} if self.was_training else {}
         for m in modes:
             m.training = False
@@ -369,7 +370,7 @@ class TorchModel:
                     raise UnsupportedError(f"{path!r} cannot be called alone")
                 if exact and module is not None:
                     fn = partial(_in_float64, module, fn)
-                first = bool(getattr(module, "batch_first", False))
+                first = slots.batch_first if slots is not None else bool(getattr(module, "batch_first", False))
                 return [numpy_from_tensor(t) for t in Slots((fn(*args, **kwargs),), first).tensors]
         except (RuntimeError, TypeError, ValueError, IndexError) as e:
             raise RunError(f"layer {path!r} raised {type(e).__name__} when called alone", str(e).splitlines()[0]) from e
@@ -404,6 +405,8 @@ class TorchModel:
 
 def _in_float64(module: nn.Module, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The layer with all its weights in float64 (state is put back)."""
+    if type(module) is nn.Embedding and module.max_norm is None:
+        return fn(*args, **kwargs).double()  # it only picks rows: no need for a table of twice the size
     tensors = [*module.named_parameters(), *module.named_buffers()]
     doubled = {n: t.detach().double() for n, t in tensors if t.is_floating_point()}
     if not doubled:

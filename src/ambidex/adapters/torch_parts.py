@@ -209,7 +209,10 @@ class Stack(Composite):
 
         suffix = next(s for step in self.steps for name, s in step if name == part)
         dot = f"{path}." if path else ""
-        return {role: dot + n.replace("_l0", suffix) for role, n in tl.weight_names(plain(self.parts[part])).items()}
+        return {
+            role: " + ".join(dot + n.replace("_l0", suffix) for n in names)
+            for role, names in tl.weight_sources(plain(self.parts[part])).items()
+        }
 
     def forward(self, tape: Tape, path: str, input: Any, hx: Any = None) -> Any:
         m: Any = self.module

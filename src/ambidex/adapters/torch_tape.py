@@ -69,6 +69,7 @@ class Slots:
 
     def __init__(self, tree: Any, batch_first: bool = False) -> None:
         leaf = lambda x: isinstance(x, torch.nn.utils.rnn.PackedSequence)  # noqa: E731
+        self.batch_first = batch_first
         flat, self.spec = pytree.tree_flatten_with_path(tree, is_leaf=leaf)
         self.leaves: list[Any] = []
         self.where: list[int] = []

@@ -39,10 +39,20 @@ class Arrived:
     received: Array
     diff: float
     floor: float
+    softmax: int | None = None  # the axis, where a softmax takes it: what it cannot see is left out
 
     @property
     def ratio(self) -> float:
         return self.diff / self.floor if self.floor else (0.0 if self.diff == 0 else np.inf)
+
+
+def visible(scores: Array, axis: int | None) -> Array:
+    """Scores as a softmax sees them: what lies more than 104 below the largest has weight zero in float32 (exp(-104)),
+    whether it is -1e9, -inf or the smallest number."""
+    if axis is None or scores.dtype.kind != "f" or not scores.ndim:
+        return scores
+    top = scores.max(axis, keepdims=True)
+    return np.where(np.isfinite(top), np.maximum(scores, top - 104), np.float32(0)).astype(scores.dtype)
 
 
 @dataclass(slots=True)
@@ -319,9 +329,12 @@ def _measure(a: Alignment, r: Call, c: Call, how: str, ins: list[Port], outs: li
         if value.dtype.kind not in "fciu":
             continue
         wanted, received = port.view.to(value), c.received[port.candidate]
-        d = _compare(wanted, received, masks)
-        m.arrived.append(Arrived(port, wanted, received, d, max(input_floor(a.reference, r, port.reference),
-                                                               input_floor(trace, c, port.candidate))))
+        floor = max(input_floor(a.reference, r, port.reference), input_floor(trace, c, port.candidate))
+        axis = int(c.layer.attrs.get("axis", -1)) if r.op == c.op in {"Softmax", "LogSoftmax"} else None
+        if axis is not None:
+            wanted, received = visible(wanted, axis), visible(received, axis)
+            floor = min(floor, floors.unmeasured(wanted))
+        m.arrived.append(Arrived(port, wanted, received, _compare(wanted, received, masks), floor, axis))
     rows = rows_without_keys(r)
     if rows is None:
         rows = rows_without_keys(c)
