@@ -350,7 +350,7 @@ def _explain(case: diagnose.Case, forced: Forced, paired: list[Paired], glue: Gl
             port = arrived.port
             r, c = m.before_padding if m.before_padding is not None and port.candidate == 0 else (m.reference, m.candidate)
             gap = Gap(r.origins[port.reference], c.origins[port.candidate], arrived.wanted, arrived.received,
-                      port.view, arrived.floor, m.reference.path, m.candidate.path, c, arrived.diff)
+                      port.view, arrived.floor, m.reference.path, m.candidate.path, c, arrived.diff, arrived.softmax)
             fixes.gaps.append(gap)
             glue.explain(gap)
         causes += glue.causes

@@ -16,7 +16,7 @@ from ambidex.core.types import Array, Call, Origin
 from ambidex.engine.align import PLUMBING
 from ambidex.engine.diagnose import Case, _vary, describe_variant
 from ambidex.engine.layout import View, difference, scale, views
-from ambidex.engine.measure import _compare
+from ambidex.engine.measure import _compare, visible
 from ambidex.engine.replay import Player, Region, region_of, replay
 from ambidex.engine.variants import is_causal, is_mask, of_call
 from ambidex.rules import variants as rule_variants
@@ -36,6 +36,7 @@ class Gap:
     candidate_path: str
     consumer: Call | None
     diff: float
+    softmax: int | None = None  # the consumer's axis, where it is a softmax: wanted and received are as it sees them
 
 
 @dataclass
@@ -127,8 +128,10 @@ class Glue:
             return False
         limit = floors.RATIO * gap.floor
         if candidate:
-            return value.shape == gap.wanted.shape and _compare(gap.wanted, value, self.case.masks) <= limit
-        return _compare(gap.view.to(value.reshape(gap.view.source)), gap.received, self.case.masks) <= limit
+            seen = visible(value, gap.softmax)
+            return value.shape == gap.wanted.shape and _compare(gap.wanted, seen, self.case.masks) <= limit
+        seen = visible(gap.view.to(value.reshape(gap.view.source)), gap.softmax)
+        return _compare(seen, gap.received, self.case.masks) <= limit
 
     def _known_changes(self, region: Region) -> dict[int, Sequence[Array]]:
         made: dict[int, Sequence[Array]] = {}
@@ -342,7 +345,7 @@ class Glue:
                 value = replay(self.case.reference, ref_region, {call.index: out}) if out is not None else None
                 if out is None or value is None or value.size != gap.wanted.size:
                     continue
-                d = difference(gap.view.to(value.reshape(gap.view.source)), gap.received)
+                d = difference(visible(gap.view.to(value.reshape(gap.view.source)), gap.softmax), gap.received)
                 if np.isfinite(d):
                     singles.append((d, call, v, out))
         singles.sort(key=lambda s: s[0])
