@@ -158,8 +158,9 @@ class Tree:
                     raw[short_name(v, raw)] = self.names[id(v)]
             if raw:
                 self._add(Layer(path, "", {}, raw, type(layer).__name__, source=found, trainable=bool(layer.trainable)))
+            inherited = found if isinstance(layer, keras.layers.Wrapper | keras.layers.Bidirectional) else None  # its inner layers are Keras' own code
             for name, member in children(layer):
-                self._walk(member, join(path, name), layer, self._attribute_of(layer, name), None)
+                self._walk(member, join(path, name), layer, self._attribute_of(layer, name), inherited)
 
     @staticmethod
     def _attribute_of(layer: Any, name: str) -> str:
