@@ -40,6 +40,9 @@ class Twin:
     def layers(self) -> list[Layer]:
         return [Layer("table", "Gather", weights={"W": "w"})] if self.rows else []
 
+    def constants(self):
+        return set()
+
     def weights(self) -> dict[str, np.ndarray]:
         return {}
 

@@ -217,7 +217,7 @@ def by_order(alignment: Alignment, families: frozenset[str] | None = None) -> in
         for i in _open(alignment, alignment.reference):
             call = alignment.reference.calls[i]
             key = _kind(call, exact)
-            if key and (families is None or _family(call) in families):
+            if key and (families is None or family(call) in families):
                 groups[(key, ref_sources[i])].append(i)
         for j in _open(alignment, alignment.candidate):
             call = alignment.candidate.calls[j]
@@ -249,7 +249,7 @@ _SIZING = {"conv", "pool", "resize"}
 def _same_width(alignment: Alignment, i: int, j: int) -> bool:
     """Calls that give other sizes are no partners, unless the size is what a fault of theirs changes."""
     r, c = alignment.reference.calls[i], alignment.candidate.calls[j]
-    if _family(r) in _SIZING:
+    if family(r) in _SIZING:
         return True
     a, b = main_output(r), main_output(c)
     return a is not None and b is not None and a.size == b.size
@@ -301,7 +301,7 @@ def by_overlap(alignment: Alignment) -> int:
     return added
 
 
-def _family(call: Call) -> str:
+def family(call: Call) -> str:
     return ops.spec(call.op).family if ops.known(call.op) else ""
 
 
@@ -311,5 +311,5 @@ def _kind(call: Call, exact: bool) -> str:
         return ""
     if exact:
         return call.op
-    family = _family(call)
-    return family if family in {"activation", "norm", "pool", "resize"} else ""
+    kind = family(call)
+    return kind if kind in {"activation", "norm", "pool", "resize"} else ""

@@ -19,8 +19,9 @@ from ambidex.core.types import Array, Call
 from ambidex.engine import align, diagnose, feed, findings, prove
 from ambidex.engine import weights as weighting
 from ambidex.engine.glue import Gap, Glue
-from ambidex.engine.layout import difference, scale
+from ambidex.engine.layout import difference, scale, views
 from ambidex.engine.measure import Forced, Measured, run_forced
+from ambidex.engine.names import alike
 from ambidex.engine.outputs import Paired, pair_outputs, whole
 from ambidex.engine.recording import with_weights
 from ambidex.engine.replay import Player
@@ -78,7 +79,7 @@ def compare_models(reference: Inspectable | Trace, candidate: Inspectable, *, in
         _check_finite(ref, "reference")
         steady = live is None or _same_outputs(ref, live.run(_reference_batch(inputs), record=False))
     with job.step("run the candidate", 0.25):
-        batch, first = _best_run(job, ref, _first_runs(job, ref, inputs))
+        batch, first = _best_run(ref, _first_runs(job, ref, inputs))
         _check_finite(first, "candidate")
     job.masks += _implied_masks(ref, first)
     saved = first.weights if weights == "carry" else {}
@@ -103,7 +104,7 @@ def _reference_batch(inputs: Any) -> Batch:
 
 def _check_finite(trace: Trace, side: str) -> None:
     for name, value in trace.weights.items():
-        if value.dtype.kind == "f" and np.isnan(value).any():
+        if value.dtype.kind == "f" and value.size and np.isnan(value.min()):
             raise InputError(f"weight '{name}' of the {side} holds {int(np.isnan(value).sum())} NaN",
                              "nothing computed from it can be compared", "Load a sound checkpoint")
 
@@ -128,7 +129,7 @@ def _first_runs(job: Job, ref: Trace, inputs: Any) -> list[tuple[Batch, Trace]]:
         except AmbidexError as e:
             failed = failed or e
             continue
-        if sorted(v.size for v in trace.outputs.values()) == sizes:
+        if sorted(v.size for v in trace.outputs.values()) == sizes and _could_be(ref, trace):
             found.append((batch, with_weights(job.candidate, trace, copied=True)))
             if len(found) == 3 or _order_is_plain(batch, trace, ref):
                 break
@@ -152,29 +153,25 @@ def _order_is_plain(batch: Batch, trace: Trace, ref: Trace) -> bool:
     return all(a.ndim == 2 and a.shape[0] != a.shape[1] and any(s[:2] == a.shape for s in shapes) for a in arrays)
 
 
-def _best_run(job: Job, ref: Trace, runs: list[tuple[Batch, Trace]]) -> tuple[Batch, Trace]:
-    """Where the candidate runs on several axis orders, the one whose outputs agree best once the weights are carried."""
-    if len(runs) == 1:
-        return runs[0]
-    saved = {n: np.array(v) for n, v in job.candidate.weights().items()} if job.weights == "carry" else {}
-    best: tuple[float, int] | None = None
-    try:
-        for n, (batch, first) in enumerate(runs):
-            pairing = weighting.pair(ref, first, job.user_map)
-            if job.weights == "carry":
-                weighting.carry(pairing, ref, job.candidate, first)
-            trace = job.candidate.run(batch)
-            a = align.start(ref, trace, pairing, job.user_map)
-            off, size, _ = whole(pair_outputs(a, trace, job.masks), ref, trace, job.masks)
-            score = (float("inf") if off is None else off / (size or 1.0), n)
-            best = min(best, score) if best is not None else score
-            if best[0] <= ACCEPT:
-                break
-    finally:
-        if saved:
-            job.candidate.set_weights(saved)
-    assert best is not None
-    return runs[best[1]]
+def _could_be(ref: Trace, trace: Trace) -> bool:
+    """Whether every output of the reference lies in some output of the candidate under a view."""
+    return all(any(next(views(a.shape, b.shape), None) is not None for b in trace.outputs.values() if a.size == b.size)
+               for a in ref.outputs.values())
+
+
+def _best_run(ref: Trace, runs: list[tuple[Batch, Trace]]) -> tuple[Batch, Trace]:
+    """Where the candidate runs on several axis orders, the one that the layouts of both sides' layers ask for."""
+    names = [{len(c.layer.layout): c.layer.layout for c in reversed(t.calls) if c.layer.layout} for t in (ref, runs[0][1])]
+    wanted: list[Array] = []
+    for value in ref.inputs.values():
+        a, b = (n.get(value.ndim, "") for n in names)
+        moved = value.transpose([a.index(x) for x in b]) if a and b and set(a) == set(b) else value
+        wanted.append(moved)
+    for batch, trace in runs:
+        given = list(batch.values()) if isinstance(batch, Mapping) else list(batch)
+        if len(given) == len(wanted) and all(any(g.shape == w.shape and np.array_equal(g, w) for w in wanted) for g in given):
+            return batch, trace
+    return runs[0]
 
 
 def _implied_masks(*traces: Trace) -> list[Array]:
@@ -204,6 +201,7 @@ def _compare(job: Job, ref: Trace, first: Trace, batch: Batch, inputs: Any, *, s
     with job.step("align", 0.5):
         a, forced = _align(job, ref, chained, pairing, batch)
         a, forced, pairing, chained = _settle(job, ref, first, chained, pairing, batch, a, forced)
+        a, forced = _without_harmless(job, a, forced, batch)
     paired = pair_outputs(a, forced.trace, job.masks)
     with job.step("measure in float64", 0.7):
         forced = _with_floors(job, a, forced, batch, chained)
@@ -252,6 +250,46 @@ def _faults(forced: Forced) -> int:
     return sum(m.faulty or bool(m.glue) for m in forced.pairs.values())
 
 
+#: families that mean something by themselves: where such a pair differs, it is a fault and no other way to go
+_MEANT = {"activation", "norm", "conv", "pool", "attention", "resize", "rnn", "regularize"}
+
+
+def _trouble(job: Job, a: align.Alignment, forced: Forced) -> set[object]:
+    found: set[object] = {j for j, m in forced.pairs.items() if m.faulty or m.glue}
+    return found | {p.reference for p in pair_outputs(a, forced.trace, job.masks) if p.gap is not None}
+
+
+def _without_harmless(job: Job, a: align.Alignment, forced: Forced, batch: Batch) -> tuple[align.Alignment, Forced]:
+    """Give up matches by order between functional operators that differ without any consequence: hand-written code
+    may go another way to the same value (a softmax that subtracts another maximum). Tried by leaving them alone."""
+
+    def on_the_way(j: object) -> bool:
+        m = forced.pairs.get(j) if isinstance(j, int) else None
+        return (m is not None and m.how in {"order", "value"} and m.reference.layer.functional and m.candidate.layer.functional
+                and align.family(m.reference) not in _MEANT)
+
+    suspects = [j for j, m in forced.pairs.items() if m.how == "order" and (m.faulty or m.glue) and on_the_way(j)]
+    for group in [suspects, *([j] for j in suspects[:8])] if len(suspects) > 1 else [[j] for j in suspects]:
+        removed = {j for j in group if j in a.matches}
+        known = _trouble(job, a, forced)
+        for _ in range(8 if removed else 0):
+            other = align.Alignment(a.reference, a.candidate, a.layouts, dict(a.matches), dict(a.by_reference))
+            for j in removed:
+                other.by_reference.pop(other.matches.pop(j).reference)
+            try:
+                run = run_forced(job.candidate, batch, other, forced.trace, job.masks, force_inputs=True)
+            except AmbidexError:
+                break
+            more = _trouble(job, other, run) - (known - removed)
+            if not more:
+                a, forced = other, run
+                break
+            if not all(on_the_way(j) for j in more):
+                break
+            removed |= {j for j in more if isinstance(j, int)}
+    return a, forced
+
+
 def _settle(job: Job, ref: Trace, first: Trace, chained: Trace, pairing: weighting.Pairing, batch: Batch, a: align.Alignment,
             forced: Forced) -> tuple[align.Alignment, Forced, weighting.Pairing, Trace]:
     """Where names and shapes left a choice between weights, the measured difference decides."""
@@ -289,7 +327,10 @@ def _by_structure(job: Job, ref: Trace, chained: Trace, pairing: weighting.Pairi
         return a, forced, pairing
     b, second = _align(job, ref, chained, other, batch)
     second = _with_floors(job, b, second, batch, chained)
-    if sum(bool(m.glue) for m in second.pairs.values()) < sum(bool(m.glue) for m in forced.pairs.values()):
+    before, after = _faults(forced), _faults(second)
+    likeness = [sum(alike(r, c) for r, c, _ in p.layers) for p in (pairing, other)]
+    if sum(bool(m.glue) for m in second.pairs.values()) < sum(bool(m.glue) for m in forced.pairs.values()) or (
+            after <= before and likeness[1] > likeness[0]):
         return b, second, other
     return a, forced, pairing
 

@@ -351,6 +351,8 @@ def _item_cause(case: Case, m: Measured, item: Item, after: float, tried: list[s
     if item.kind == "mask":
         holder = r if item.name != "extra" else c
         causal = item.name in {"missing", "extra"} and is_causal(_mask_of(holder))
+        if causal and item.name == "extra":
+            return case.cause(m, kind="attr", op=r.op, name="is_causal", reference=False, candidate=True, **common)
         return case.cause(m, kind="mask", op=r.op, name="causal_missing" if causal and item.name == "missing" else item.name, **common)
     if item.kind == "parameter":
         return parameter_cause(case, m, item.name, **common)

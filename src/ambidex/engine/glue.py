@@ -73,9 +73,9 @@ class Glue:
         if base and self._agrees(gap, replay(self.case.reference, ref_region, base)):
             return None
         found = (self._index(gap) or self._masked_mean(gap, ref_region, cand_region) or self._unmasked_source(gap, cand_region) or self._factor(gap, ref_region, cand_region) or self._constant(gap, ref_region, cand_region)
-                 or self._fused_bias(gap, ref_region, cand_region) or self._reference_side(gap, ref_region, cand_region, base) or self._candidate_side(gap, ref_region, cand_region)
+                 or self._fused_bias(gap, ref_region, cand_region) or self._fused_order(gap, ref_region, cand_region) or self._reference_side(gap, ref_region, cand_region, base) or self._candidate_side(gap, ref_region, cand_region)
                  or self._order(gap, ref_region, cand_region) or self._wiring(gap, cand_region) or self._two(gap, ref_region, cand_region))
-        if found is None and self._follows(cand_region):
+        if (found is None or found.kind == "wiring" and found.name == "input" and self.rewired) and self._follows(gap, cand_region):
             return None
         if found is None:
             found = self._cause(gap, cand_region, kind="unknown", op=_last_op(ref_region) or (gap.consumer.op if gap.consumer else ""),
@@ -90,12 +90,14 @@ class Glue:
             self.rewired.append(gap.consumer.scope)
         return found
 
-    def _follows(self, cand_region: Region) -> bool:
+    def _follows(self, gap: Gap, cand_region: Region) -> bool:
         """Whether the code of this gap stands in a block that an explained rewiring has changed already."""
         edges = {o[1] for c in cand_region.calls for o in c.origins if o[0] == "call"}
         if edges & self.unsure:
             return True
-        scopes = {c.scope for c in cand_region.calls if c.scope}
+        if gap.candidate_origin[0] == "call":
+            edges.add(gap.candidate_origin[1])
+        scopes = {c.scope for c in cand_region.calls if c.scope} | {self.run.calls[e].scope for e in edges if self.run.calls[e].scope}
         return any(scope and (w == scope or w.startswith(scope + "/") or w.startswith(scope + ".")) for scope in scopes for w in self.rewired)
 
     # ------------------------------------------------------------------ helpers
@@ -175,6 +177,12 @@ class Glue:
             names = ("ReduceSum" if x.op == "ReduceSum" else "ReduceMean" for x in (mean, mine))
             return self._cause(gap, cand_region, mine, mean, kind="op", op=next(names), name=next(names), reference=mean.layer.attrs,
                                candidate=mine.layer.attrs, proven=True, after=float(np.abs(b / k - a).max()),
+                               proof=f"the candidate's value divided by {k:.6g} is the reference's")
+        edges = [self.run.calls[o[1]] for c in cand_region.calls for o in c.origins if o[0] == "call" and o[1] in self.case.alignment.matches]
+        if {c.layer.attrs.get("direction") for c in edges if c.op in {"LSTM", "GRU", "RNN"}} == {"forward", "reverse"}:
+            names = ("sum", "ave") if k < 1 else ("ave", "sum")
+            return self._cause(gap, cand_region, at, edges[0], kind="attr", op=edges[0].op, name="merge", reference=names[0],
+                               candidate=names[1], proven=True, after=float(np.abs(b / k - a).max()),
                                proof=f"the candidate's value divided by {k:.6g} is the reference's")
         producer = self._producer(gap) if not cand_region.calls else None
         theirs = next((c for c in reversed(ref_region.calls) if c.op not in PLUMBING), None)
@@ -259,6 +267,23 @@ class Glue:
                                        proof="with the reference's value in place of the constant both sides agree")
         return None
 
+    def _fused_order(self, gap: Gap, ref_region: Region, cand_region: Region) -> Cause | None:
+        """Projections that are one layer on one side: its parts are taken in another order than the other side's."""
+        for fused in self.case.pairing.packed:
+            calls = [c for path in fused.parts for c in ref_region.calls if c.path == path] if fused.mirrored else []
+            split = [] if fused.mirrored else [c for c in ref_region.calls if c.op == "Split" and len(c.computed) == len(fused.parts)]
+            values = [c.computed[0] for c in calls] if calls else list(split[0].computed) if split else []
+            if len(values) != len(fused.parts) or len({v.shape for v in values}) != 1:
+                continue
+            for order in list(permutations(range(len(values))))[1:]:
+                moved = [values[i] for i in order]
+                changed = {c.index: [m] for c, m in zip(calls, moved, strict=True)} if calls else {split[0].index: moved}
+                if self._agrees(gap, replay(self.case.reference, ref_region, changed)):
+                    at = next((c for c in cand_region.calls if c.op == "Split" or c.path in {fused.whole, *fused.parts}), None)
+                    return self._cause(gap, cand_region, at, (calls or split)[0], kind="order", op="Concat", name="concat", candidate=order,
+                                       proven=True, after=0.0, proof="with the parts in this order the reference gives what the candidate has")
+        return None
+
     def _fused_bias(self, gap: Gap, ref_region: Region, cand_region: Region) -> Cause | None:
         """Projections that are one layer on one side, and only one side has their biases."""
         player = self.case.reference
@@ -311,8 +336,11 @@ class Glue:
                                                                               for x, y in zip(out, call.computed, strict=False)]})
                 if self._agrees(gap, value, candidate=True):
                     after = _compare(gap.wanted, value, self.case.masks) if value is not None else None
+                    told = _worded(v, call, cand_region, mirrored=True)
+                    if v.kind == "wiring" and _producing_op(self.run, call.origins[0]) in {"LSTM", "GRU", "RNN"}:
+                        told |= {"op": _producing_op(self.run, call.origins[0]), "name": "state"}
                     return self._cause(gap, cand_region, call, _counterpart(call, ref_region),
-                                       **_worded(v, call, cand_region, mirrored=True), proven=True, after=after,
+                                       **told, proven=True, after=after,
                                        proof="the candidate computed in this way gives the reference's value")
         return None
 

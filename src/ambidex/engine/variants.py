@@ -77,7 +77,7 @@ def _windows(call: Call, out: Array) -> Iterable[Variant]:
         starts = [s for s in range(table.shape[axis] - size + 1)
                   if np.array_equal(np.moveaxis(rows[s : s + size], 0, axis).reshape(out.shape), out)]
         for start in starts[:1]:
-            for shift in (-1, 1, -2, 2):
+            for shift in (-1, 1, -2, 2) if size > 1 else [n - start for n in range(table.shape[axis]) if n != start]:
                 if 0 <= start + shift <= table.shape[axis] - size:
                     moved = np.moveaxis(rows[start + shift : start + shift + size], 0, axis).reshape(out.shape)
                     yield Variant("wiring", "index", shift, compute=partial(_give, value=moved))
