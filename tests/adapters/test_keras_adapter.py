@@ -47,11 +47,29 @@ def check_exact(trace) -> None:
 @pytest.fixture(autouse=True)
 def nothing_left():
     """No run leaves a patch behind."""
-    before = (KerasLayer.__call__, Operation.__call__, Operation.__init__, keras.ops.add, keras.activations.relu,
-              keras.Variable.assign, pywrap_tfe.TFE_Py_FastPathExecute, tf_execute.execute, tf.nn.gelu)
+    before = (
+        KerasLayer.__call__,
+        Operation.__call__,
+        Operation.__init__,
+        keras.ops.add,
+        keras.activations.relu,
+        keras.Variable.assign,
+        pywrap_tfe.TFE_Py_FastPathExecute,
+        tf_execute.execute,
+        tf.nn.gelu,
+    )
     yield
-    after = (KerasLayer.__call__, Operation.__call__, Operation.__init__, keras.ops.add, keras.activations.relu,
-             keras.Variable.assign, pywrap_tfe.TFE_Py_FastPathExecute, tf_execute.execute, tf.nn.gelu)
+    after = (
+        KerasLayer.__call__,
+        Operation.__call__,
+        Operation.__init__,
+        keras.ops.add,
+        keras.activations.relu,
+        keras.Variable.assign,
+        pywrap_tfe.TFE_Py_FastPathExecute,
+        tf_execute.execute,
+        tf.nn.gelu,
+    )
     assert all(a is b for a, b in zip(before, after, strict=True))
     assert not tf.config.functions_run_eagerly()
 
@@ -89,8 +107,10 @@ class RawBlock(L.Layer):
 def test_accepts_by_name_only():
     assert adapter.accepts(functional()) and adapter.accepts(L.Dense(2))
     assert not adapter.accepts(object()) and not adapter.accepts(keras.losses.MeanSquaredError())
-    code = ("import sys, ambidex.adapters.keras_ as k; k.accepts(3); "
-            "sys.exit(any(m in sys.modules for m in ('keras', 'tensorflow', 'torch')))")
+    code = (
+        "import sys, ambidex.adapters.keras_ as k; k.accepts(3); "
+        "sys.exit(any(m in sys.modules for m in ('keras', 'tensorflow', 'torch')))"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -101,9 +121,19 @@ def test_functional_model():
     x = x_of(2, 9, 7, 3)
     trace = wrapped.run([x], exact=True)
     assert {c.key: c.op for c in trace.calls} == {
-        "conv#0": "Conv", "conv:activation#0": "Relu", "bn#0": "BatchNormalization", ":multiply#0": "Mul",
-        "sep/depthwise#0": "Conv", "sep/pointwise#0": "Conv", "sep/pointwise:activation#0": "Tanh", ":add#0": "Add",
-        ":relu#0": "Relu", "pool#0": "GlobalAveragePool", "head#0": "Gemm", "head:activation#0": "Softmax"}
+        "conv#0": "Conv",
+        "conv:activation#0": "Relu",
+        "bn#0": "BatchNormalization",
+        ":multiply#0": "Mul",
+        "sep/depthwise#0": "Conv",
+        "sep/pointwise#0": "Conv",
+        "sep/pointwise:activation#0": "Tanh",
+        ":add#0": "Add",
+        ":relu#0": "Relu",
+        "pool#0": "GlobalAveragePool",
+        "head#0": "Gemm",
+        "head:activation#0": "Softmax",
+    }
     assert np.array_equal(trace.outputs["0"], model(x).numpy())
     assert trace.output_origins["0"] == ("call", 11, 0)
     assert trace.calls[0].origins == [("input", "0", 0)] and trace.calls[0].names == ["inputs"]
@@ -235,8 +265,14 @@ def test_subclassed_encoder_with_masks():
     ids = np.array([[3, 4, 5, 0, 0], [6, 7, 8, 9, 1]], "int32")
     trace = wrapped.run([ids], exact=True)
     keys = [c.key for c in trace.calls]
-    assert keys[:6] == ["embed#0", "attn/query#0", "attn/key#0", "attn/value#0", "attn/attention#0",
-                        "attn/attention_output#0"]
+    assert keys[:6] == [
+        "embed#0",
+        "attn/query#0",
+        "attn/key#0",
+        "attn/value#0",
+        "attn/attention#0",
+        "attn/attention_output#0",
+    ]
     assert "ffn/up#0" in keys and "ffn/up:activation#0" in keys and "spread/layer#0" in keys and "norms/0#0" in keys
     core = trace.by_key()["attn/attention#0"]
     assert core.op == "Attention" and core.names == ["q", "k", "v", "mask"] and core.layer.layout == "BTHD"
@@ -254,8 +290,13 @@ def test_subclassed_encoder_with_masks():
     by_path = {layer.path: layer for layer in wrapped.layers()}
     assert "self.norms = " in by_path["norms/0"].source.text and by_path["norms/0"].source.file == __file__
     assert by_path["attn/query"].source == by_path["attn/attention"].source
-    assert [p for p in by_path if p.startswith("attn/")] == ["attn/query", "attn/key", "attn/value", "attn/attention",
-                                                             "attn/attention_output"]
+    assert [p for p in by_path if p.startswith("attn/")] == [
+        "attn/query",
+        "attn/key",
+        "attn/value",
+        "attn/attention",
+        "attn/attention_output",
+    ]
     directions = [layer for path, layer in by_path.items() if path.startswith("rnn/")]
     assert len(directions) == 2 and all(set(layer.weights) == {"W", "R", "B"} for layer in directions)
 
@@ -327,8 +368,9 @@ def test_keras_attention_inputs_are_in_canonical_order():
 
 
 def test_training_mode_leaves_state_alone():
-    model = keras.Sequential([keras.Input((6,)), L.Dense(5), L.BatchNormalization(), L.Dropout(0.5),
-                              L.GaussianNoise(0.1)])
+    model = keras.Sequential(
+        [keras.Input((6,)), L.Dense(5), L.BatchNormalization(), L.Dropout(0.5), L.GaussianNoise(0.1)]
+    )
     wrapped = adapter.wrap(model)
     before = [v.numpy() for v in model.variables]
     seed = keras.src.random.seed_generator.global_seed_generator().state.numpy()
@@ -510,7 +552,12 @@ def test_subclasses_of_multi_head_attention():
     assert seen.count("Gemm") == 4 and "Softmax" in seen and "Attention" not in seen
     trace = adapter.wrap(Own(OwnCall)).run([x], exact=True)
     assert [c.path for c in trace.calls] == [
-        "att/query", "att/key", "att/value", "att/attention", "att/attention_output"]
+        "att/query",
+        "att/key",
+        "att/value",
+        "att/attention",
+        "att/attention_output",
+    ]
     check_exact(trace)
 
 
@@ -524,7 +571,8 @@ def test_a_subclass_that_changes_a_layer_is_opened():
     trace = wrapped.run([x_of(2, 3)])
     assert [c.key for c in trace.calls] == ["scaled:mul#0", "scaled:matmul#0", "scaled:add#0"]
     assert [(layer.path, layer.op, sorted(layer.weights)) for layer in wrapped.layers()] == [
-        ("scaled", "", ["bias", "kernel"])]
+        ("scaled", "", ["bias", "kernel"])
+    ]
     assert trace.calls[0].origins[0][0] == "weight" and trace.calls[2].origins[1][0] == "weight"
 
 

@@ -116,21 +116,37 @@ def test_norms_are_those_of_onnx_as_far_as_float32_goes() -> None:
     x, s, b = draw(2, 4, 5, 6), draw(4, seed=1), draw(4, seed=2)
     mean, var = draw(4, seed=3), draw(4, seed=4) ** 2 + 0.5
     w = {"scale": s, "B": b, "mean": mean, "var": var}
-    check(evaluate("BatchNormalization", {"epsilon": EPS}, w, [x]),
-          onnx_outputs("BatchNormalization", [x, s, b, mean, var], epsilon=EPS))
+    check(
+        evaluate("BatchNormalization", {"epsilon": EPS}, w, [x]),
+        onnx_outputs("BatchNormalization", [x, s, b, mean, var], epsilon=EPS),
+    )
     w = {"scale": s, "B": b}
-    check(evaluate("InstanceNormalization", {"epsilon": EPS}, w, [x]),
-          onnx_outputs("InstanceNormalization", [x, s, b], epsilon=EPS))
-    check(evaluate("GroupNormalization", {"epsilon": EPS, "num_groups": 2}, w, [x]),
-          onnx_outputs("GroupNormalization", [x, s, b], epsilon=EPS, num_groups=2), 2e-6)
+    check(
+        evaluate("InstanceNormalization", {"epsilon": EPS}, w, [x]),
+        onnx_outputs("InstanceNormalization", [x, s, b], epsilon=EPS),
+    )
+    check(
+        evaluate("GroupNormalization", {"epsilon": EPS, "num_groups": 2}, w, [x]),
+        onnx_outputs("GroupNormalization", [x, s, b], epsilon=EPS, num_groups=2),
+        2e-6,
+    )
     s, b = draw(5, 6, seed=1), draw(5, 6, seed=2)
-    check(evaluate("LayerNormalization", {"epsilon": EPS, "axis": -2}, {"scale": s, "B": b}, [x]),
-          onnx_outputs("LayerNormalization", [x, s, b], epsilon=EPS, axis=-2), 2e-6)
-    check(evaluate("RMSNormalization", {"epsilon": EPS, "axis": -2}, {"scale": s}, [x]),
-          onnx_outputs("RMSNormalization", [x, s], epsilon=EPS, axis=-2), 2e-6)
+    check(
+        evaluate("LayerNormalization", {"epsilon": EPS, "axis": -2}, {"scale": s, "B": b}, [x]),
+        onnx_outputs("LayerNormalization", [x, s, b], epsilon=EPS, axis=-2),
+        2e-6,
+    )
+    check(
+        evaluate("RMSNormalization", {"epsilon": EPS, "axis": -2}, {"scale": s}, [x]),
+        onnx_outputs("RMSNormalization", [x, s], epsilon=EPS, axis=-2),
+        2e-6,
+    )
     x = draw(4, 4, 5, 6)  # as many samples as channels: ONNX's evaluator counts the one for the other
-    check(evaluate("LRN", {"size": 3, "alpha": 0.25, "beta": 0.75, "bias": 1.0}, {}, [x]),
-          onnx_outputs("LRN", [x], size=3, alpha=0.25, beta=0.75, bias=1.0), 1e-7)
+    check(
+        evaluate("LRN", {"size": 3, "alpha": 0.25, "beta": 0.75, "bias": 1.0}, {}, [x]),
+        onnx_outputs("LRN", [x], size=3, alpha=0.25, beta=0.75, bias=1.0),
+        1e-7,
+    )
 
 
 @pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
@@ -173,10 +189,14 @@ def _resize_onnx(given: list[np.ndarray], attrs: dict[str, Any]) -> list[np.ndar
 def test_shapes_and_arithmetic_are_those_of_onnx() -> None:
     x, y = draw(2, 8, 4, 6), draw(2, 8, 4, 6, seed=1)
     for mode in ("DCR", "CRD"):
-        check(evaluate("DepthToSpace", {"blocksize": 2, "mode": mode}, {}, [x]),
-              onnx_outputs("DepthToSpace", [x], blocksize=2, mode=mode))
-    check(evaluate("SpaceToDepth", {"blocksize": 2, "mode": "DCR"}, {}, [x]), onnx_outputs(
-        "SpaceToDepth", [x], blocksize=2))
+        check(
+            evaluate("DepthToSpace", {"blocksize": 2, "mode": mode}, {}, [x]),
+            onnx_outputs("DepthToSpace", [x], blocksize=2, mode=mode),
+        )
+    check(
+        evaluate("SpaceToDepth", {"blocksize": 2, "mode": "DCR"}, {}, [x]),
+        onnx_outputs("SpaceToDepth", [x], blocksize=2),
+    )
     for op in ("Add", "Sub", "Mul", "Div", "Max", "Min"):
         check(evaluate(op, {}, {}, [x, y]), onnx_outputs(op, [x, y]))
     check(evaluate("MatMul", {}, {}, [x, y.swapaxes(2, 3)]), onnx_outputs("MatMul", [x, y.swapaxes(2, 3)]))
@@ -184,8 +204,10 @@ def test_shapes_and_arithmetic_are_those_of_onnx() -> None:
         check(evaluate(op, {"axes": [1, 3], "keepdims": True}, {}, [x]), onnx_outputs(op, [x, np.array([1, 3])]))
     check(evaluate("Flatten", {"axis": 1}, {}, [x]), onnx_outputs("Flatten", [x], axis=1))
     check(evaluate("Concat", {"axis": -1}, {}, [x, y]), onnx_outputs("Concat", [x, y], axis=-1))
-    check(evaluate("Pad", {"pads": [1, 0, 2, 1], "mode": "reflect"}, {}, [x]), onnx_outputs(
-        "Pad", [x, np.array([0, 0, 1, 0, 0, 0, 2, 1])], mode="reflect"))
+    check(
+        evaluate("Pad", {"pads": [1, 0, 2, 1], "mode": "reflect"}, {}, [x]),
+        onnx_outputs("Pad", [x, np.array([0, 0, 1, 0, 0, 0, 2, 1])], mode="reflect"),
+    )
 
 
 @pytest.mark.parametrize("causal", [0, 1])
@@ -256,8 +278,12 @@ def test_bidirectional_merging_and_last_outputs() -> None:
     w = {"W": draw(2, 6, 3), "R": draw(2, 6, 2, seed=1)}
     x = draw(2, 5, 3)
     parts = evaluate("GRU", {"direction": "bidirectional", "merge": None}, w, [x])[:2]
-    for how, wanted in {"concat": np.concatenate(parts, -1), "sum": parts[0] + parts[1], "mul": parts[0] * parts[1],
-                        "ave": (parts[0] + parts[1]) / 2}.items():
+    for how, wanted in {
+        "concat": np.concatenate(parts, -1),
+        "sum": parts[0] + parts[1],
+        "mul": parts[0] * parts[1],
+        "ave": (parts[0] + parts[1]) / 2,
+    }.items():
         attrs = {"direction": "bidirectional", "merge": how}
         check(evaluate("GRU", attrs, w, [x]), [wanted])
     last = evaluate("GRU", {"direction": "bidirectional", "return_sequences": False}, w, [x])[0]

@@ -63,8 +63,10 @@ CASES: dict[str, Case] = {
     "conv2d same": (lambda: nn.Conv2d(4, 3, (3, 4), padding="same"), X2),
     "conv2d valid": (lambda: nn.Conv2d(4, 3, 3, padding="valid"), X2),
     "conv2d unbatched": (lambda: nn.Conv2d(4, 3, 3), X2[0]),
-    **{f"conv2d {mode}": (lambda mode=mode: nn.Conv2d(4, 3, 3, padding=(2, 1), padding_mode=mode), X2)
-       for mode in ("reflect", "replicate", "circular")},
+    **{
+        f"conv2d {mode}": (lambda mode=mode: nn.Conv2d(4, 3, 3, padding=(2, 1), padding_mode=mode), X2)
+        for mode in ("reflect", "replicate", "circular")
+    },
     "conv2d same circular": (lambda: nn.Conv2d(4, 3, (2, 3), padding="same", padding_mode="circular"), X2),
     "conv3d": (lambda: nn.Conv3d(4, 2, (3, 2, 3), stride=(1, 2, 2), padding=1), X3),
     "conv transpose 1d": (lambda: nn.ConvTranspose1d(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2), X1),
@@ -93,14 +95,43 @@ CASES: dict[str, Case] = {
     "lrn even": (lambda: nn.LocalResponseNorm(2, alpha=0.5), X1),
     "embedding": (lambda: nn.Embedding(5, 3), IDS),
     "embedding, padding and max norm": (lambda: nn.Embedding(5, 3, padding_idx=0, max_norm=0.5), IDS),
-    **{f"embedding bag {mode}": (lambda mode=mode: nn.EmbeddingBag(5, 3, mode=mode, padding_idx=4), IDS)
-       for mode in ("sum", "mean", "max")},
+    **{
+        f"embedding bag {mode}": (lambda mode=mode: nn.EmbeddingBag(5, 3, mode=mode, padding_idx=4), IDS)
+        for mode in ("sum", "mean", "max")
+    },
     "prelu": (lambda: nn.PReLU(), X2),
     "prelu channels": (lambda: nn.PReLU(4), X2),
-    **{name: (lambda name=name: getattr(nn, name)(), V * 3) for name in (
-        "ReLU", "ReLU6", "Hardtanh", "Sigmoid", "Tanh", "SELU", "Softsign", "Hardswish", "Hardsigmoid", "SiLU", "Mish",
-        "LogSigmoid", "Tanhshrink", "GELU", "LeakyReLU", "ELU", "CELU", "Softplus", "Hardshrink", "Softshrink", "RReLU",
-        "Identity", "Dropout", "AlphaDropout", "FeatureAlphaDropout", "GLU")},
+    **{
+        name: (lambda name=name: getattr(nn, name)(), V * 3)
+        for name in (
+            "ReLU",
+            "ReLU6",
+            "Hardtanh",
+            "Sigmoid",
+            "Tanh",
+            "SELU",
+            "Softsign",
+            "Hardswish",
+            "Hardsigmoid",
+            "SiLU",
+            "Mish",
+            "LogSigmoid",
+            "Tanhshrink",
+            "GELU",
+            "LeakyReLU",
+            "ELU",
+            "CELU",
+            "Softplus",
+            "Hardshrink",
+            "Softshrink",
+            "RReLU",
+            "Identity",
+            "Dropout",
+            "AlphaDropout",
+            "FeatureAlphaDropout",
+            "GLU",
+        )
+    },
     **{f"Dropout{n}d": (lambda n=n: getattr(nn, f"Dropout{n}d")(0.3), (X1, X2, X3)[n - 1]) for n in (1, 2, 3)},
     "hardtanh range": (lambda: nn.Hardtanh(-2.0, 0.7), V),
     "gelu tanh": (lambda: nn.GELU(approximate="tanh"), V),
@@ -123,8 +154,10 @@ CASES: dict[str, Case] = {
     "avg pool 1d": (lambda: nn.AvgPool1d(3, stride=2, padding=1, count_include_pad=False), X1),
     "avg pool 2d": (lambda: nn.AvgPool2d(3, stride=2, padding=1), X2),
     "avg pool 2d ceil": (lambda: nn.AvgPool2d(3, stride=2, padding=1, ceil_mode=True), X2),
-    "avg pool 2d ceil excluding": (lambda: nn.AvgPool2d(
-        (3, 2), stride=(2, 3), padding=1, ceil_mode=True, count_include_pad=False), X2),
+    "avg pool 2d ceil excluding": (
+        lambda: nn.AvgPool2d((3, 2), stride=(2, 3), padding=1, ceil_mode=True, count_include_pad=False),
+        X2,
+    ),
     "avg pool 2d divisor": (lambda: nn.AvgPool2d(2, divisor_override=3), X2),
     "avg pool 3d": (lambda: nn.AvgPool3d(2, stride=3, padding=1), X3),
     "lp pool 1d": (lambda: nn.LPPool1d(2, 3, stride=2), X1),
@@ -145,9 +178,16 @@ CASES: dict[str, Case] = {
     "pixel shuffle": (lambda: nn.PixelShuffle(2), X2),
     "pixel unshuffle": (lambda: nn.PixelUnshuffle(3), X2),
     "channel shuffle": (lambda: nn.ChannelShuffle(2), X2),
-    **{f"{kind}{n}d": (lambda kind=kind, n=n: getattr(nn, f"{kind}{n}d")(
-        tuple(range(2 * n))[:2 * n] if kind != "CircularPad" else tuple([1, 2] * n)), (X1, X2, X3)[n - 1])
-       for kind in ("ZeroPad", "ReplicationPad", "CircularPad") for n in (1, 2, 3)},
+    **{
+        f"{kind}{n}d": (
+            lambda kind=kind, n=n: getattr(nn, f"{kind}{n}d")(
+                tuple(range(2 * n))[: 2 * n] if kind != "CircularPad" else tuple([1, 2] * n)
+            ),
+            (X1, X2, X3)[n - 1],
+        )
+        for kind in ("ZeroPad", "ReplicationPad", "CircularPad")
+        for n in (1, 2, 3)
+    },
     "ConstantPad2d": (lambda: nn.ConstantPad2d((1, -2, 0, 3), 0.7), X2),
     "ReflectionPad1d": (lambda: nn.ReflectionPad1d((3, 1)), X1),
     "ReflectionPad2d": (lambda: nn.ReflectionPad2d((3, 1, 0, 2)), X2),
@@ -156,8 +196,10 @@ CASES: dict[str, Case] = {
     "upsample nearest, odd": (lambda: nn.Upsample(size=(13, 5)), X2),
     "upsample nearest-exact": (lambda: nn.Upsample(size=(13, 5), mode="nearest-exact"), X2),
     "upsample linear": (lambda: nn.Upsample(scale_factor=1.7, mode="linear"), X1),
-    "upsample linear recomputed": (lambda: nn.Upsample(
-        scale_factor=1.7, mode="linear", recompute_scale_factor=True), X1),
+    "upsample linear recomputed": (
+        lambda: nn.Upsample(scale_factor=1.7, mode="linear", recompute_scale_factor=True),
+        X1,
+    ),
     "upsample bilinear": (lambda: nn.Upsample(size=(20, 7), mode="bilinear"), X2),
     "upsample bilinear corners": (lambda: nn.Upsample(scale_factor=(2, 1.5), mode="bilinear", align_corners=True), X2),
     "upsample bilinear corners to one": (lambda: nn.Upsample(size=(1, 1), mode="bilinear", align_corners=True), X2),
@@ -194,13 +236,43 @@ def test_weights_round_trip_and_take_effect(name: str) -> None:
 
 
 def test_every_torch_layer_is_translated_or_known_not_to_be() -> None:
-    without = {"Bilinear", "CosineSimilarity", "CrossMapLRN2d", "Fold", "Unfold", "FractionalMaxPool2d",
-               "FractionalMaxPool3d", "MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d", "MultiheadAttention",
-               "PairwiseDistance", "Container", "DataParallel", "Sequential", "Module", "ModuleDict", "ModuleList",
-               "ParameterDict", "ParameterList", "RNNBase", "RNNCellBase", "Transformer", "TransformerDecoder",
-               "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer"}
-    found = {n for n in dir(nn) if isinstance(getattr(nn, n), type) and issubclass(getattr(nn, n), nn.Module)
-             and "Loss" not in n and not n.startswith("Lazy")}
+    without = {
+        "Bilinear",
+        "CosineSimilarity",
+        "CrossMapLRN2d",
+        "Fold",
+        "Unfold",
+        "FractionalMaxPool2d",
+        "FractionalMaxPool3d",
+        "MaxUnpool1d",
+        "MaxUnpool2d",
+        "MaxUnpool3d",
+        "MultiheadAttention",
+        "PairwiseDistance",
+        "Container",
+        "DataParallel",
+        "Sequential",
+        "Module",
+        "ModuleDict",
+        "ModuleList",
+        "ParameterDict",
+        "ParameterList",
+        "RNNBase",
+        "RNNCellBase",
+        "Transformer",
+        "TransformerDecoder",
+        "TransformerDecoderLayer",
+        "TransformerEncoder",
+        "TransformerEncoderLayer",
+    }
+    found = {
+        n
+        for n in dir(nn)
+        if isinstance(getattr(nn, n), type)
+        and issubclass(getattr(nn, n), nn.Module)
+        and "Loss" not in n
+        and not n.startswith("Lazy")
+    }
     assert found - without == {c.__name__ for c in tl._TABLE}
 
 

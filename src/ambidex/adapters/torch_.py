@@ -93,7 +93,9 @@ def _assigned_at(root: nn.Module, path: str) -> Source | None:
         file, lines, start = _class_source(type(parent))
         if not lines or "/torch/" in file:
             continue
-        pattern = re.compile(rf"self\.{re.escape(parts[depth - 1])}\b[^=]*=[^=]|self\.\w+\s*=.*{re.escape(parts[depth - 1])}")
+        pattern = re.compile(
+            rf"self\.{re.escape(parts[depth - 1])}\b[^=]*=[^=]|self\.\w+\s*=.*{re.escape(parts[depth - 1])}"
+        )
         for n, line in enumerate(lines):
             if pattern.search(line):
                 return Source(file, start + n, line.strip())
@@ -167,8 +169,11 @@ class TorchModel:
     @staticmethod
     def _opaque(m: nn.Module) -> bool:
         """A layer of torch itself without a canonical name, and without children: kept whole."""
-        return type(m).__module__.startswith("torch.nn.modules") and not any(True for _ in m.children()) and type(
-            m).__name__ not in {"Sequential", "ModuleList", "ModuleDict", "Module"}
+        return (
+            type(m).__module__.startswith("torch.nn.modules")
+            and not any(True for _ in m.children())
+            and type(m).__name__ not in {"Sequential", "ModuleList", "ModuleDict", "Module"}
+        )
 
     @staticmethod
     def _raw(path: str, m: nn.Module) -> dict[str, str]:
@@ -210,7 +215,9 @@ class TorchModel:
         known = self._tensors()
         for name, value in values.items():
             if name not in known:
-                raise InputError(f"the torch model has no weight {name!r}", todo="Names are those of named_parameters()")
+                raise InputError(
+                    f"the torch model has no weight {name!r}", todo="Names are those of named_parameters()"
+                )
             if tuple(known[name].shape) != tuple(value.shape):
                 raise InputError(f"weight {name!r} has shape {tuple(known[name].shape)}, given {tuple(value.shape)}")
         with torch.no_grad():
@@ -226,8 +233,15 @@ class TorchModel:
             tl.set_weights(plain(self._modules[path]), dict(values))
 
     # ------------------------------------------------------------------ running
-    def run(self, batch: Batch, plan: Plan | None = None, *, record: bool = True, training: bool = False,
-            exact: bool | Collection[str] = False) -> Trace:
+    def run(
+        self,
+        batch: Batch,
+        plan: Plan | None = None,
+        *,
+        record: bool = True,
+        training: bool = False,
+        exact: bool | Collection[str] = False,
+    ) -> Trace:
         tape = Tape(plan, record=record, exact=exact)
         for name, t in self._tensors().items():
             tape.origins[id(t)] = ("weight", name, 0)
@@ -253,14 +267,19 @@ class TorchModel:
                 stack.enter_context(self._intercept(tape))
                 for path, attrs in tape.plan.patch.items():
                     stack.enter_context(self.patched(path, **attrs))
-                if record or any(":" in k for k in (*tape.plan.inputs, *tape.plan.outputs, *tape.plan.replace, *tape.plan.feed)):
+                if record or any(
+                    ":" in k for k in (*tape.plan.inputs, *tape.plan.outputs, *tape.plan.replace, *tape.plan.feed)
+                ):
                     stack.enter_context(tape)
                 if training:
                     torch.manual_seed(0)
                 output = self._answer(args, kwargs, tape)
             if training:
-                trace.updates = {n: numpy_from_tensor(b).copy() for n, b in self.module.named_buffers()
-                                 if not torch.equal(b, buffers[n])}
+                trace.updates = {
+                    n: numpy_from_tensor(b).copy()
+                    for n, b in self.module.named_buffers()
+                    if not torch.equal(b, buffers[n])
+                }
         finally:
             torch.backends.mha.set_fastpath_enabled(fast)
             for m, mode in modes.items():
@@ -277,7 +296,9 @@ class TorchModel:
         if record:
             self._saved = tape.saved
         if not trace.outputs:
-            raise RunError("the torch model returned no tensor", todo="Return a tensor, a tuple or a dictionary of them")
+            raise RunError(
+                "the torch model returned no tensor", todo="Return a tensor, a tuple or a dictionary of them"
+            )
         return trace
 
     def _arguments(self, batch: Batch) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, torch.Tensor]]:
@@ -301,8 +322,11 @@ class TorchModel:
             text = (str(e).strip().splitlines() or [""])[0][:300]
             if "DefaultCPUAllocator" in text or "out of memory" in text:
                 raise RunError("the torch model ran out of memory", text, "Use a smaller batch") from e
-            raise RunError(f"the torch model raised {type(e).__name__} (last call that ran: {last})", text,
-                           "Check the inputs' number, order, shapes and dtypes") from e
+            raise RunError(
+                f"the torch model raised {type(e).__name__} (last call that ran: {last})",
+                text,
+                "Check the inputs' number, order, shapes and dtypes",
+            ) from e
 
     @contextmanager
     def _intercept(self, tape: Tape) -> Iterator[None]:
@@ -330,11 +354,20 @@ class TorchModel:
     def _leaf_forward(self, tape: Tape, m: nn.Module, path: str, original: Any, *args: Any, **kwargs: Any) -> Any:
         if tape.depth:
             return original(*args, **kwargs)
-        return tape.execute(self._by_path[path], original, args, kwargs, leaf=True,
-                            inplace=bool(getattr(m, "inplace", False)), exact_fn=partial(_in_float64, m, original),
-                            batch_first=bool(getattr(m, "batch_first", False)))
+        return tape.execute(
+            self._by_path[path],
+            original,
+            args,
+            kwargs,
+            leaf=True,
+            inplace=bool(getattr(m, "inplace", False)),
+            exact_fn=partial(_in_float64, m, original),
+            batch_first=bool(getattr(m, "batch_first", False)),
+        )
 
-    def _composite_forward(self, tape: Tape, path: str, composite: Composite, original: Any, *args: Any, **kwargs: Any) -> Any:
+    def _composite_forward(
+        self, tape: Tape, path: str, composite: Composite, original: Any, *args: Any, **kwargs: Any
+    ) -> Any:
         if tape.depth:
             return original(*args, **kwargs)
         with tape.scope(path):
@@ -361,8 +394,10 @@ class TorchModel:
             with torch.no_grad():
                 if like is not None and like.key in self._saved:
                     fn, slots = self._saved[like.key]
-                    given = [t.to(o.dtype) if not (exact and o.is_floating_point()) else t
-                             for t, o in zip(tensors, slots.tensors, strict=True)]
+                    given = [
+                        t.to(o.dtype) if not (exact and o.is_floating_point()) else t
+                        for t, o in zip(tensors, slots.tensors, strict=True)
+                    ]
                     args, kwargs = slots.rebuilt(given)
                 elif module is not None:
                     fn, args, kwargs = module.forward, tuple(tensors), {}

@@ -20,8 +20,17 @@ from ambidex.adapters.torch_layers_words import auto_pad, resize_attrs, spatial_
 from ambidex.core.types import Array
 from ambidex.errors import InputError, UnsupportedError
 
-__all__ = ["Role", "Translation", "functional", "get_weights", "set_weights", "stack", "translate", "weight_names",
-           "weight_sources"]
+__all__ = [
+    "Role",
+    "Translation",
+    "functional",
+    "get_weights",
+    "set_weights",
+    "stack",
+    "translate",
+    "weight_names",
+    "weight_sources",
+]
 
 
 def _same(values: Sequence[Array]) -> Array:
@@ -82,9 +91,15 @@ def _conv(n: int) -> Callable[[Any], Translation]:
     def make(m: Any) -> Translation:
         auto = auto_pad(m.padding)
         pads = [0] * (2 * n) if auto != "NOTSET" else _list(m.padding, n) * 2
-        attrs = {"kernel_shape": _list(m.kernel_size, n), "strides": _list(m.stride, n),
-                 "dilations": _list(m.dilation, n), "group": int(m.groups), "pads": pads, "auto_pad": auto,
-                 "pad_mode": _MODES[m.padding_mode]}
+        attrs = {
+            "kernel_shape": _list(m.kernel_size, n),
+            "strides": _list(m.stride, n),
+            "dilations": _list(m.dilation, n),
+            "group": int(m.groups),
+            "pads": pads,
+            "auto_pad": auto,
+            "pad_mode": _MODES[m.padding_mode],
+        }
         return Translation("Conv", attrs, _LAYOUTS[n], _roles(m, W="weight", B="bias"))
 
     return make
@@ -92,9 +107,15 @@ def _conv(n: int) -> Callable[[Any], Translation]:
 
 def _conv_transpose(n: int) -> Callable[[Any], Translation]:
     def make(m: Any) -> Translation:
-        attrs = {"kernel_shape": _list(m.kernel_size, n), "strides": _list(m.stride, n),
-                 "dilations": _list(m.dilation, n), "group": int(m.groups), "pads": _list(m.padding, n) * 2,
-                 "output_padding": _list(m.output_padding, n), "auto_pad": "NOTSET"}
+        attrs = {
+            "kernel_shape": _list(m.kernel_size, n),
+            "strides": _list(m.stride, n),
+            "dilations": _list(m.dilation, n),
+            "group": int(m.groups),
+            "pads": _list(m.padding, n) * 2,
+            "output_padding": _list(m.output_padding, n),
+            "auto_pad": "NOTSET",
+        }
         return Translation("ConvTranspose", attrs, _LAYOUTS[n], _roles(m, W="weight", B="bias"))
 
     return make
@@ -103,8 +124,12 @@ def _conv_transpose(n: int) -> Callable[[Any], Translation]:
 def _batch_norm(layout: str) -> Callable[[Any], Translation]:
     def make(m: Any) -> Translation:
         # without running statistics the layer normalises with the batch in evaluation too
-        attrs = {"epsilon": float(m.eps), "momentum": None if m.momentum is None else 1.0 - m.momentum,
-                 "unbiased": True, "training_mode": m.running_mean is None}
+        attrs = {
+            "epsilon": float(m.eps),
+            "momentum": None if m.momentum is None else 1.0 - m.momentum,
+            "unbiased": True,
+            "training_mode": m.running_mean is None,
+        }
         roles = _roles(m, scale="weight", B="bias", mean="running_mean", var="running_var")
         return Translation("BatchNormalization", attrs, layout, roles)
 
@@ -148,8 +173,13 @@ def _embedding(m: Any) -> Translation:
 
 
 def _embedding_bag(m: Any) -> Translation:
-    attrs = {"mode": m.mode, "padding_idx": m.padding_idx, "max_norm": m.max_norm, "norm_type": float(m.norm_type),
-             "include_last_offset": bool(m.include_last_offset)}
+    attrs = {
+        "mode": m.mode,
+        "padding_idx": m.padding_idx,
+        "max_norm": m.max_norm,
+        "norm_type": float(m.norm_type),
+        "include_last_offset": bool(m.include_last_offset),
+    }
     return Translation("EmbeddingBag", attrs, "", _roles(m, W="weight"))
 
 
@@ -157,12 +187,18 @@ def _pool(op: str, n: int) -> Callable[[Any], Translation]:
     def make(m: Any) -> Translation:
         kernel = _list(m.kernel_size, n)
         attrs: dict[str, Any] = {
-            "kernel_shape": kernel, "strides": kernel if m.stride is None else _list(m.stride, n),
-            "pads": _list(getattr(m, "padding", 0), n) * 2, "dilations": _list(getattr(m, "dilation", 1), n),
-            "ceil_mode": bool(m.ceil_mode), "auto_pad": "NOTSET"}
+            "kernel_shape": kernel,
+            "strides": kernel if m.stride is None else _list(m.stride, n),
+            "pads": _list(getattr(m, "padding", 0), n) * 2,
+            "dilations": _list(getattr(m, "dilation", 1), n),
+            "ceil_mode": bool(m.ceil_mode),
+            "auto_pad": "NOTSET",
+        }
         if op == "AveragePool":
-            attrs |= {"count_include_pad": bool(m.count_include_pad),
-                      "divisor_override": getattr(m, "divisor_override", None)}
+            attrs |= {
+                "count_include_pad": bool(m.count_include_pad),
+                "divisor_override": getattr(m, "divisor_override", None),
+            }
         if op == "LpPool":
             attrs |= {"p": float(m.norm_type), "signed": True}
         return Translation(op, attrs, _LAYOUTS[n])
@@ -230,8 +266,12 @@ _TABLE: dict[type[nn.Module], Callable[[Any], Translation | None]] = {
     nn.SyncBatchNorm: _batch_norm("NC"),
     nn.Embedding: _embedding,
     nn.EmbeddingBag: _embedding_bag,
-    nn.LSTM: _rnn, nn.GRU: _rnn, nn.RNN: _rnn,
-    nn.LSTMCell: _cell, nn.GRUCell: _cell, nn.RNNCell: _cell,
+    nn.LSTM: _rnn,
+    nn.GRU: _rnn,
+    nn.RNN: _rnn,
+    nn.LSTMCell: _cell,
+    nn.GRUCell: _cell,
+    nn.RNNCell: _cell,
     nn.PReLU: _prelu,
     nn.ReLU: _plain("Relu"),
     nn.ReLU6: _plain("Clip", min=0.0, max=6.0),
@@ -271,9 +311,14 @@ _TABLE: dict[type[nn.Module], Callable[[Any], Translation | None]] = {
     nn.PixelShuffle: _plain("DepthToSpace", "NCHW", blocksize=lambda m: int(m.upscale_factor), mode="CRD"),
     nn.PixelUnshuffle: _plain("SpaceToDepth", "NCHW", blocksize=lambda m: int(m.downscale_factor), mode="CRD"),
     nn.ChannelShuffle: _plain("ChannelShuffle", "NC", group=lambda m: int(m.groups)),
-    nn.Upsample: _upsample, nn.UpsamplingBilinear2d: _upsample, nn.UpsamplingNearest2d: _upsample,
-    nn.Unflatten: lambda m: Translation("Unflatten", {"axis": m.dim, "shape": [int(v) for v in m.unflattened_size]})
-    if isinstance(m.dim, int) else None,
+    nn.Upsample: _upsample,
+    nn.UpsamplingBilinear2d: _upsample,
+    nn.UpsamplingNearest2d: _upsample,
+    nn.Unflatten: lambda m: (
+        Translation("Unflatten", {"axis": m.dim, "shape": [int(v) for v in m.unflattened_size]})
+        if isinstance(m.dim, int)
+        else None
+    ),
     **{getattr(nn, f"Conv{n}d"): _conv(n) for n in (1, 2, 3)},
     **{getattr(nn, f"ConvTranspose{n}d"): _conv_transpose(n) for n in (1, 2, 3)},
     **{getattr(nn, f"BatchNorm{n}d"): _batch_norm(_LAYOUTS[n]) for n in (1, 2, 3)},
@@ -283,9 +328,17 @@ _TABLE: dict[type[nn.Module], Callable[[Any], Translation | None]] = {
     **{getattr(nn, f"LPPool{n}d"): _pool("LpPool", n) for n in (1, 2, 3)},
     **{getattr(nn, f"AdaptiveAvgPool{n}d"): _adaptive("AdaptiveAveragePool", n) for n in (1, 2, 3)},
     **{getattr(nn, f"AdaptiveMaxPool{n}d"): _adaptive("AdaptiveMaxPool", n) for n in (1, 2, 3)},
-    **{getattr(nn, f"{kind}{n}d"): _pad(n, mode) for n in (1, 2, 3) for kind, mode in (
-        ("ConstantPad", "constant"), ("ZeroPad", "constant"), ("ReflectionPad", "reflect"),
-        ("ReplicationPad", "edge"), ("CircularPad", "wrap"))},
+    **{
+        getattr(nn, f"{kind}{n}d"): _pad(n, mode)
+        for n in (1, 2, 3)
+        for kind, mode in (
+            ("ConstantPad", "constant"),
+            ("ZeroPad", "constant"),
+            ("ReflectionPad", "reflect"),
+            ("ReplicationPad", "edge"),
+            ("CircularPad", "wrap"),
+        )
+    },
 }
 
 
@@ -364,8 +417,9 @@ def set_weights(m: nn.Module, values: Mapping[str, Array], translation: Translat
         if role not in roles:
             if role == "B" and t is not None and t.op != "PRelu" and not value.any():
                 continue
-            raise InputError(f"{type(m).__name__} has no weight with the role {role!r}",
-                             f"it has {sorted(roles) or 'none'}")
+            raise InputError(
+                f"{type(m).__name__} has no weight with the role {role!r}", f"it has {sorted(roles) or 'none'}"
+            )
         shapes = [tuple(getattr(m, n).shape) for n in roles[role].names]
         parts = roles[role].write(value, shapes)
         for name, shape, part in zip(roles[role].names, shapes, parts, strict=True):
@@ -384,10 +438,15 @@ def _write(m: nn.Module, name: str, value: Array) -> None:
             try:
                 setattr(m, name, new)
             except (NotImplementedError, RuntimeError) as e:
-                raise UnsupportedError(f"weight {name!r} of {type(m).__name__} is parametrised and cannot be set",
-                                       str(e), "Remove the parametrisation first") from e
+                raise UnsupportedError(
+                    f"weight {name!r} of {type(m).__name__} is parametrised and cannot be set",
+                    str(e),
+                    "Remove the parametrisation first",
+                ) from e
         elif name in m._parameters or name in m._buffers:
             old.copy_(new)
         else:  # recomputed before every call: writing it would have no effect
-            raise UnsupportedError(f"weight {name!r} of {type(m).__name__} is recomputed from other weights",
-                                   todo="Remove weight_norm or spectral_norm first")
+            raise UnsupportedError(
+                f"weight {name!r} of {type(m).__name__} is recomputed from other weights",
+                todo="Remove weight_norm or spectral_norm first",
+            )

@@ -28,8 +28,9 @@ def _kernel(op: str, names: tuple[str, ...]) -> Role:
 
     def write(value: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
         if value.ndim != 3 or value.shape[0] != len(names):
-            raise InputError(f"{names[0]!r} takes an array of shape (directions, gates * hidden, inputs), "
-                             f"given {value.shape}")
+            raise InputError(
+                f"{names[0]!r} takes an array of shape (directions, gates * hidden, inputs), given {value.shape}"
+            )
         return [_reorder(op, v, back=True) for v in value]
 
     return Role(names, lambda values: np.stack([_reorder(op, v) for v in values]), write)
@@ -40,14 +41,16 @@ def _bias(op: str, names: tuple[str, ...]) -> Role:
     dirs = len(names) // 2
 
     def read(values: Sequence[Array]) -> Array:
-        return np.stack([np.concatenate([_reorder(op, values[2 * d]), _reorder(op, values[2 * d + 1])])
-                         for d in range(dirs)])
+        return np.stack(
+            [np.concatenate([_reorder(op, values[2 * d]), _reorder(op, values[2 * d + 1])]) for d in range(dirs)]
+        )
 
     def write(value: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
         size = shapes[0][0]
         if value.shape not in {(dirs, size), (dirs, 2 * size)}:
-            raise InputError(f"{names[0]!r} takes biases of shape ({dirs}, {2 * size}) or ({dirs}, {size}), "
-                             f"given {value.shape}")
+            raise InputError(
+                f"{names[0]!r} takes biases of shape ({dirs}, {2 * size}) or ({dirs}, {size}), given {value.shape}"
+            )
         halves = [(v[:size], v[size:] if len(v) > size else np.zeros_like(v)) for v in value]
         return [_reorder(op, half, back=True) for pair in halves for half in pair]
 
@@ -61,9 +64,15 @@ def _activations(op: str, m: Any) -> list[str]:
 
 
 def _attrs(op: str, m: Any, *, both: bool, cell: bool) -> dict[str, Any]:
-    attrs = {"hidden_size": int(m.hidden_size), "direction": "bidirectional" if both else "forward",
-             "activations": _activations(op, m), "return_sequences": True, "merge": "concat",
-             "zero_output_for_mask": True, "cell": cell}
+    attrs = {
+        "hidden_size": int(m.hidden_size),
+        "direction": "bidirectional" if both else "forward",
+        "activations": _activations(op, m),
+        "return_sequences": True,
+        "merge": "concat",
+        "zero_output_for_mask": True,
+        "cell": cell,
+    }
     return attrs | ({"linear_before_reset": 1} if op == "GRU" else {})
 
 
@@ -73,8 +82,10 @@ def rnn_layer(m: nn.RNNBase, index: int) -> Translation | None:
         return None
     op = "LSTM" if isinstance(m, nn.LSTM) else "GRU" if isinstance(m, nn.GRU) else "RNN"
     ends = [f"_l{index}", f"_l{index}_reverse"][: 2 if m.bidirectional else 1]
-    roles = {"W": _kernel(op, tuple(f"weight_ih{e}" for e in ends)),
-             "R": _kernel(op, tuple(f"weight_hh{e}" for e in ends))}
+    roles = {
+        "W": _kernel(op, tuple(f"weight_ih{e}" for e in ends)),
+        "R": _kernel(op, tuple(f"weight_hh{e}" for e in ends)),
+    }
     if m.bias:
         roles["B"] = _bias(op, tuple(f"bias_{kind}{e}" for e in ends for kind in ("ih", "hh")))
     layout = "NTF" if m.batch_first else "TNF"

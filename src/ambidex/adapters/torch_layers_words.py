@@ -46,8 +46,11 @@ class Arguments:
 
     def roles(self, *names: tuple[int, str, str]) -> list[str]:
         """Roles of the tensors that were passed, in call order; ``names``: (position, parameter, role)."""
-        found = [role for position, name, role in names
-                 if position < len(self.args) and isinstance(self.args[position], torch.Tensor)]
+        found = [
+            role
+            for position, name, role in names
+            if position < len(self.args) and isinstance(self.args[position], torch.Tensor)
+        ]
         order = {name: role for _, name, role in names}
         return found + [order[n] for n, v in self.kwargs.items() if n in order and isinstance(v, torch.Tensor)]
 
@@ -73,8 +76,9 @@ def auto_pad(padding: Any) -> str:
     return {"same": "SAME_UPPER", "valid": "VALID"}.get(padding, "NOTSET") if isinstance(padding, str) else "NOTSET"
 
 
-def resize_attrs(size: Any, scale: Any, mode: str, align_corners: bool | None, antialias: bool,
-                 recompute: bool | None) -> Attrs:
+def resize_attrs(
+    size: Any, scale: Any, mode: str, align_corners: bool | None, antialias: bool, recompute: bool | None
+) -> Attrs:
     """torch's interpolation in the words of ONNX Resize."""
     kind = {"nearest": "nearest", "nearest-exact": "nearest", "area": "area", "bicubic": "cubic"}.get(mode, "linear")
     n = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}.get(mode)
@@ -96,5 +100,3 @@ def resize_attrs(size: Any, scale: Any, mode: str, align_corners: bool | None, a
     attrs["scales"] = None if scale is None else spread(scale, float)
     attrs["recompute"] = bool(recompute)
     return attrs
-
-

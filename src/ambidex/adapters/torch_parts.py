@@ -59,7 +59,9 @@ class Attention(Composite):
         else:
             ws = [module.q_proj_weight, module.k_proj_weight, module.v_proj_weight]
         bs = [None] * 3 if module.in_proj_bias is None else [module.in_proj_bias[i * e : (i + 1) * e] for i in range(3)]
-        parts: dict[str, nn.Module] = {n: _linear(w, b) for n, w, b in zip(("q_proj", "k_proj", "v_proj"), ws, bs, strict=True)}
+        parts: dict[str, nn.Module] = {
+            n: _linear(w, b) for n, w, b in zip(("q_proj", "k_proj", "v_proj"), ws, bs, strict=True)
+        }
         parts["out_proj"] = module.out_proj
         super().__init__(module, parts)
 
@@ -76,9 +78,19 @@ class Attention(Composite):
             names["B"] = dot + f"in_proj_bias{cut}"
         return names
 
-    def forward(self, tape: Tape, path: str, query: Any, key: Any, value: Any, key_padding_mask: Any = None,
-                need_weights: bool = True, attn_mask: Any = None, average_attn_weights: bool = True,
-                is_causal: bool = False) -> Any:
+    def forward(
+        self,
+        tape: Tape,
+        path: str,
+        query: Any,
+        key: Any,
+        value: Any,
+        key_padding_mask: Any = None,
+        need_weights: bool = True,
+        attn_mask: Any = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> Any:
         m = self.module
         if not m.batch_first:
             query, key, value = (t.transpose(0, 1) for t in (query, key, value))
@@ -90,10 +102,20 @@ class Attention(Composite):
             mask = _mask(key_padding_mask, attn_mask, b, h, s)
         finally:
             tape.depth -= 1
-        attrs = {"scale": 1 / math.sqrt(d), "is_causal": False, "num_heads": h,
-                 "masked_row": "nan" if need_weights else "zero"}
-        layer = Layer(f"{path}.attention" if path else "attention", "Attention", attrs, cls="MultiheadAttention",
-                      layout="BTE", source=m.__dict__.get("_ambidex_source"))
+        attrs = {
+            "scale": 1 / math.sqrt(d),
+            "is_causal": False,
+            "num_heads": h,
+            "masked_row": "nan" if need_weights else "zero",
+        }
+        layer = Layer(
+            f"{path}.attention" if path else "attention",
+            "Attention",
+            attrs,
+            cls="MultiheadAttention",
+            layout="BTE",
+            source=m.__dict__.get("_ambidex_source"),
+        )
 
         def core(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None) -> Any:
             heads = lambda t: t.view(t.shape[0], t.shape[1], h, d).transpose(1, 2)  # noqa: E731
@@ -196,7 +218,9 @@ class Stack(Composite):
                     part._parameters[weight] = _shared(getattr(module, weight.replace("_l0", suffix)))
                 part._init_flat_weights()
                 if word == "reverse":  # the same weights in the plain class, which is the one that has a translation
-                    plain = type(module)(width, module.hidden_size, 1, bias=module.bias, batch_first=module.batch_first, **extra)
+                    plain = type(module)(
+                        width, module.hidden_size, 1, bias=module.bias, batch_first=module.batch_first, **extra
+                    )
                     plain._parameters.update(part._parameters)
                     part.__dict__["plain"] = plain
                 parts[name] = part.eval()

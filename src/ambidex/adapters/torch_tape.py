@@ -156,8 +156,18 @@ class Tape(TorchFunctionMode):
                             group[i] = fresh
 
     # ------------------------------------------------------------------ the one place
-    def execute(self, layer: Layer, fn: Callable[..., Any], args: Any, kwargs: Any, *, leaf: bool, inplace: bool = False,
-                exact_fn: Callable[..., Any] | None = None, batch_first: bool = False) -> Any:
+    def execute(
+        self,
+        layer: Layer,
+        fn: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        *,
+        leaf: bool,
+        inplace: bool = False,
+        exact_fn: Callable[..., Any] | None = None,
+        batch_first: bool = False,
+    ) -> Any:
         """Run ``fn(*args, **kwargs)`` as one call of ``layer``, with what the plan says."""
         self.depth += 1  # neither the layer's inside nor the tape's own work is user code
         try:
@@ -165,8 +175,17 @@ class Tape(TorchFunctionMode):
         finally:
             self.depth -= 1
 
-    def _execute(self, layer: Layer, fn: Callable[..., Any], args: Any, kwargs: Any, leaf: bool, inplace: bool,
-                 exact_fn: Callable[..., Any] | None, batch_first: bool) -> Any:
+    def _execute(
+        self,
+        layer: Layer,
+        fn: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        leaf: bool,
+        inplace: bool,
+        exact_fn: Callable[..., Any] | None,
+        batch_first: bool,
+    ) -> Any:
         number = self.counts[layer.path]
         self.counts[layer.path] += 1
         key = f"{layer.path}#{number}"
@@ -202,7 +221,9 @@ class Tape(TorchFunctionMode):
         out = Slots((result,), batch_first)
         before = {id(t) for t in tensors}
         results = list(out.tensors)
-        if not inplace and not out.packed and any(id(t) in before for t in results):  # handed through: a tensor of its own
+        if (
+            not inplace and not out.packed and any(id(t) in before for t in results)
+        ):  # handed through: a tensor of its own
             results = [t.view_as(t) if id(t) in before and not t.is_sparse else t for t in results]
             (result,) = out.rebuilt(results)
             out = Slots((result,), batch_first)
@@ -211,7 +232,9 @@ class Tape(TorchFunctionMode):
             self._run_exact(call, exact_fn or fn, exact_args, slots, out, batch_first, chained=not leaf)
         if key in plan.replace:
             made = [torch.from_numpy(np.array(v)) for v in plan.replace[key](call, call.inputs)]
-            results = [m.to(r.dtype).reshape(r.shape) for m, r in zip(made, results, strict=False)] + results[len(made):]
+            results = [m.to(r.dtype).reshape(r.shape) for m, r in zip(made, results, strict=False)] + results[
+                len(made) :
+            ]
         for i, wanted in enumerate(plan.outputs.get(key, [])):
             if wanted is not None and i < len(results):
                 results[i] = torch.from_numpy(np.array(wanted)).to(results[i].dtype)
@@ -262,8 +285,17 @@ class Tape(TorchFunctionMode):
             made.append(t if known is None else known.clone())
         return made
 
-    def _run_exact(self, call: Call, fn: Callable[..., Any], tensors: list[torch.Tensor], slots: Slots, out: Slots,
-                   batch_first: bool, *, chained: bool) -> None:
+    def _run_exact(
+        self,
+        call: Call,
+        fn: Callable[..., Any],
+        tensors: list[torch.Tensor],
+        slots: Slots,
+        out: Slots,
+        batch_first: bool,
+        *,
+        chained: bool,
+    ) -> None:
         try:
             args, kwargs = slots.rebuilt(tensors)
             with torch.random.fork_rng():
@@ -290,8 +322,11 @@ class Tape(TorchFunctionMode):
                 attribute = getattr(getattr(func, "__self__", None), "__name__", "") if name == "__get__" else ""
                 if attribute not in {"", "data", "grad"}:
                     pass  # .T, .mT, .real: a real operation, recorded below
-                elif result.dtype == first.dtype or (result.is_floating_point() and first.is_floating_point()
-                                                     and result.element_size() >= first.element_size()):
+                elif result.dtype == first.dtype or (
+                    result.is_floating_point()
+                    and first.is_floating_point()
+                    and result.element_size() >= first.element_size()
+                ):
                     if result is not first:
                         self._alias(first, result)
                     return result
@@ -308,8 +343,13 @@ class Tape(TorchFunctionMode):
         op, attrs = meaning if meaning else ("", {})
         if sys._getframe(1).f_code.co_filename.endswith("/nn/utils/rnn.py"):
             op = "Pack"  # packing and unpacking of sequences
-        inplace = (name.endswith("_") and not name.endswith("__")) or name.startswith("__i") and name not in (
-            "__invert__", "__index__", "__int__") or bool(kwargs.get("inplace")) or "out" in kwargs
+        inplace = (
+            (name.endswith("_") and not name.endswith("__"))
+            or name.startswith("__i")
+            and name not in ("__invert__", "__index__", "__int__")
+            or bool(kwargs.get("inplace"))
+            or "out" in kwargs
+        )
         probe = func
         if not self._makes_tensor(name):
             return func(*args, **kwargs)
@@ -346,10 +386,34 @@ class Tape(TorchFunctionMode):
 
     @staticmethod
     def _makes_tensor(name: str) -> bool:
-        return name not in {"is_complex", "is_same_size", "equal", "allclose", "is_nonzero", "data_ptr", "stride", "any_",
-                            "__bool__", "__float__", "__int__", "__index__", "__repr__", "__format__", "__hash__",
-                            "__contains__", "get_device", "storage_offset", "is_contiguous", "untyped_storage", "unbind_",
-                            "empty_like", "new_empty", "new_zeros", "new_ones", "new_full"}
+        return name not in {
+            "is_complex",
+            "is_same_size",
+            "equal",
+            "allclose",
+            "is_nonzero",
+            "data_ptr",
+            "stride",
+            "any_",
+            "__bool__",
+            "__float__",
+            "__int__",
+            "__index__",
+            "__repr__",
+            "__format__",
+            "__hash__",
+            "__contains__",
+            "get_device",
+            "storage_offset",
+            "is_contiguous",
+            "untyped_storage",
+            "unbind_",
+            "empty_like",
+            "new_empty",
+            "new_zeros",
+            "new_ones",
+            "new_full",
+        }
 
     def _alias(self, old: torch.Tensor, new: torch.Tensor) -> None:
         origin = self.origins.get(id(old))

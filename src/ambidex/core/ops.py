@@ -173,9 +173,7 @@ def same_family(a: str, b: str) -> bool:
 def einsum_equation(text: str) -> str:
     """An equation with letters in order of appearance, so that two spellings of one are equal."""
     names: dict[str, str] = {}
-    return "".join(
-        names.setdefault(c, chr(ord("a") + len(names))) if c.isalpha() else c for c in text.replace(" ", "")
-    )
+    return "".join(names.setdefault(c, chr(ord("a") + len(names))) if c.isalpha() else c for c in text.replace(" ", ""))
 
 
 def per_axis(value: Any, n: int) -> list[int]:

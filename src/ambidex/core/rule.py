@@ -18,8 +18,23 @@ from ambidex.core.types import Array, Call, Source
 #: differ · parameter: a weight has no partner · order: the same values in another order · scale: a constant factor ·
 #: mask: a mask is missing, inverted or lost · wiring: fed from another place · constant: baked at build time ·
 #: random: differs from run to run · output: outputs swapped · unknown
-Kind = Literal["attr", "op", "missing", "extra", "variant", "weight", "parameter", "order", "scale", "mask", "wiring",
-               "constant", "random", "output", "unknown"]
+Kind = Literal[
+    "attr",
+    "op",
+    "missing",
+    "extra",
+    "variant",
+    "weight",
+    "parameter",
+    "order",
+    "scale",
+    "mask",
+    "wiring",
+    "constant",
+    "random",
+    "output",
+    "unknown",
+]
 
 
 @dataclass(slots=True)
@@ -69,6 +84,7 @@ class Variant:
     attrs: dict[str, Any] | None = None
     compute: Callable[[Sequence[Array]], Sequence[Array]] | None = None
     feed: Callable[[Sequence[Array]], Sequence[Array]] | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class Side:

@@ -23,9 +23,35 @@ from ambidex.engine.names import alike
 from ambidex.engine.weights import Pairing
 
 #: calls that only move or pass values on: they need no partner, and origins are looked up through them
-PLUMBING = {"Identity", "Dropout", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Cast", "Masking", "Pack"}
+PLUMBING = {
+    "Identity",
+    "Dropout",
+    "Reshape",
+    "Transpose",
+    "Flatten",
+    "Squeeze",
+    "Unsqueeze",
+    "Expand",
+    "Cast",
+    "Masking",
+    "Pack",
+}
 #: calls that make no sense to match by family alone
-_LOOSE = {"Slice", "Split", "Gather", "Where", "Equal", "Not", "And", "Or", "Less", "Greater", "Shape", "Constant", "Range"}
+_LOOSE = {
+    "Slice",
+    "Split",
+    "Gather",
+    "Where",
+    "Equal",
+    "Not",
+    "And",
+    "Or",
+    "Less",
+    "Greater",
+    "Shape",
+    "Constant",
+    "Range",
+}
 
 
 @dataclass(slots=True)
@@ -103,7 +129,9 @@ def start(reference: Trace, candidate: Trace, pairing: Pairing, user_map: dict[s
     return made
 
 
-def _calls_of_one_layer(reference: Trace, candidate: Trace, free: list[int], open_calls: list[int]) -> list[tuple[int, int]]:
+def _calls_of_one_layer(
+    reference: Trace, candidate: Trace, free: list[int], open_calls: list[int]
+) -> list[tuple[int, int]]:
     """A layer called several times: calls with equal values first (the order of branches may differ), then in order."""
     if len(free) < 2 and len(open_calls) < 2:
         return list(zip(free, open_calls, strict=False))
@@ -113,7 +141,13 @@ def _calls_of_one_layer(reference: Trace, candidate: Trace, free: list[int], ope
         for c in open_calls:
             mine = main_output(candidate.calls[c])
             taken = any(c == x for _, x in found)
-            if not taken and value is not None and mine is not None and value.size == mine.size and _same_values(value, mine):
+            if (
+                not taken
+                and value is not None
+                and mine is not None
+                and value.size == mine.size
+                and _same_values(value, mine)
+            ):
                 found.append((r, c))
                 break
     left_r = [r for r in free if all(r != x for x, _ in found)]
@@ -182,8 +216,12 @@ def by_value(alignment: Alignment, run: Trace) -> int:
             assert value is not None
             if not _same_values(value, array):
                 continue
-            rank = (3.0 * (r.op == c.op and r.op != "") + 1.0 * (bool(r.op) and bool(c.op) and ops.same_family(r.op, c.op))
-                    + 1.0 * (ref_sources[i] == cand_sources[j]) + alike(r.path, c.path))
+            rank = (
+                3.0 * (r.op == c.op and r.op != "")
+                + 1.0 * (bool(r.op) and bool(c.op) and ops.same_family(r.op, c.op))
+                + 1.0 * (ref_sources[i] == cand_sources[j])
+                + alike(r.path, c.path)
+            )
             if best is None or rank > best[0]:
                 best = (rank, i)
         if best is not None:
@@ -257,7 +295,10 @@ def _same_width(alignment: Alignment, i: int, j: int) -> bool:
 
 def through_crops(alignment: Alignment) -> None:
     """A layer whose partner's value appears only after a cropping of its own: the crop stands for the layer."""
-    for trace, other, mirrored in ((alignment.candidate, alignment.reference, False), (alignment.reference, alignment.candidate, True)):
+    for trace, other, mirrored in (
+        (alignment.candidate, alignment.reference, False),
+        (alignment.reference, alignment.candidate, True),
+    ):
         users: dict[int, list[Call]] = defaultdict(list)
         for call in trace.calls:
             for kind, where, _ in call.origins:
@@ -290,7 +331,13 @@ def by_overlap(alignment: Alignment) -> int:
     for i in ref_open:
         for j in cand_open:
             a, b = ref_sources[i], cand_sources[j]
-            if alignment.reference.calls[i].op == alignment.candidate.calls[j].op and _same_width(alignment, i, j) and a and b and len(a & b) / len(a | b) >= 0.3:
+            if (
+                alignment.reference.calls[i].op == alignment.candidate.calls[j].op
+                and _same_width(alignment, i, j)
+                and a
+                and b
+                and len(a & b) / len(a | b) >= 0.3
+            ):
                 scored[i, j] = len(a & b) / len(a | b)
     added = 0
     for (i, j), value in scored.items():

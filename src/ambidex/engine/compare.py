@@ -57,9 +57,17 @@ class Job:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begin
 
 
-def compare_models(reference: Inspectable | Trace, candidate: Inspectable, *, inputs: Any, weights: str = "carry",
-                   user_map: Mapping[str, str] | None = None, mode: str = "eval", progress: Progress | None = None,
-                   evaluate: Callable[..., Any] | None = None) -> Report:
+def compare_models(
+    reference: Inspectable | Trace,
+    candidate: Inspectable,
+    *,
+    inputs: Any,
+    weights: str = "carry",
+    user_map: Mapping[str, str] | None = None,
+    mode: str = "eval",
+    progress: Progress | None = None,
+    evaluate: Callable[..., Any] | None = None,
+) -> Report:
     """Compare two models, or a recorded reference with a model.
 
     ``inputs`` has ``reference`` and ``candidate`` batches (one may be None) and ``masks`` of positions that count.
@@ -73,7 +81,11 @@ def compare_models(reference: Inspectable | Trace, candidate: Inspectable, *, in
     job = Job(live, candidate, weights, dict(user_map or {}), progress or (lambda *_: None), evaluate)
     job.masks = [np.asarray(m) for m in inputs.masks.values()]
     with job.step("run the reference", 0.05):
-        ref = reference if isinstance(reference, Trace) else with_weights(reference, reference.run(_reference_batch(inputs), exact=True))
+        ref = (
+            reference
+            if isinstance(reference, Trace)
+            else with_weights(reference, reference.run(_reference_batch(inputs), exact=True))
+        )
         if live is not None:
             floors.keep_only(ref.calls)
         _check_finite(ref, "reference")
@@ -98,27 +110,40 @@ def _default_evaluate() -> Callable[..., Any]:
 
 def _reference_batch(inputs: Any) -> Batch:
     if inputs.reference is None:
-        raise InputError("there are no inputs for the reference", todo="Pass --inputs FILE.npz or --signature \"float32[None,16]\"")
+        raise InputError(
+            "there are no inputs for the reference", todo='Pass --inputs FILE.npz or --signature "float32[None,16]"'
+        )
     return inputs.reference  # type: ignore[no-any-return]
 
 
 def _check_finite(trace: Trace, side: str) -> None:
     for name, value in trace.weights.items():
         if value.dtype.kind == "f" and value.size and np.isnan(value.min()):
-            raise InputError(f"weight '{name}' of the {side} holds {int(np.isnan(value).sum())} NaN",
-                             "nothing computed from it can be compared", "Load a sound checkpoint")
+            raise InputError(
+                f"weight '{name}' of the {side} holds {int(np.isnan(value).sum())} NaN",
+                "nothing computed from it can be compared",
+                "Load a sound checkpoint",
+            )
 
 
 def _same_outputs(a: Trace, b: Trace) -> bool:
-    return all(name in b.outputs and np.array_equal(v, b.outputs[name], equal_nan=v.dtype.kind == "f") for name, v in a.outputs.items())
+    return all(
+        name in b.outputs and np.array_equal(v, b.outputs[name], equal_nan=v.dtype.kind == "f")
+        for name, v in a.outputs.items()
+    )
 
 
 def _first_runs(job: Job, ref: Trace, inputs: Any) -> list[tuple[Batch, Trace]]:
     """The candidate's batch (each way to feed it that runs, when not given) and a recorded run of it."""
     if inputs.candidate is not None:
         return [(inputs.candidate, with_weights(job.candidate, job.candidate.run(inputs.candidate), copied=True))]
-    source = inputs.reference if inputs.reference is not None else list(ref.inputs.values()) if all(
-        n.isdigit() for n in ref.inputs) else ref.inputs
+    source = (
+        inputs.reference
+        if inputs.reference is not None
+        else list(ref.inputs.values())
+        if all(n.isdigit() for n in ref.inputs)
+        else ref.inputs
+    )
     sizes = sorted(v.size for v in ref.outputs.values())
     failed: AmbidexError | None = None
     spare: tuple[Batch, Trace] | None = None
@@ -139,8 +164,11 @@ def _first_runs(job: Job, ref: Trace, inputs: Any) -> list[tuple[Batch, Trace]]:
     if spare is not None:
         return [(spare[0], with_weights(job.candidate, spare[1], copied=True))]
     assert failed is not None
-    raise RunError("the candidate does not run on the reference's inputs", str(failed),
-                   "Pass inputs for both sides: a function that returns {'reference': ..., 'candidate': ...}")
+    raise RunError(
+        "the candidate does not run on the reference's inputs",
+        str(failed),
+        "Pass inputs for both sides: a function that returns {'reference': ..., 'candidate': ...}",
+    )
 
 
 def _order_is_plain(batch: Batch, trace: Trace, ref: Trace) -> bool:
@@ -155,13 +183,17 @@ def _order_is_plain(batch: Batch, trace: Trace, ref: Trace) -> bool:
 
 def _could_be(ref: Trace, trace: Trace) -> bool:
     """Whether every output of the reference lies in some output of the candidate under a view."""
-    return all(any(next(views(a.shape, b.shape), None) is not None for b in trace.outputs.values() if a.size == b.size)
-               for a in ref.outputs.values())
+    return all(
+        any(next(views(a.shape, b.shape), None) is not None for b in trace.outputs.values() if a.size == b.size)
+        for a in ref.outputs.values()
+    )
 
 
 def _best_run(ref: Trace, runs: list[tuple[Batch, Trace]]) -> tuple[Batch, Trace]:
     """Where the candidate runs on several axis orders, the one that the layouts of both sides' layers ask for."""
-    names = [{len(c.layer.layout): c.layer.layout for c in reversed(t.calls) if c.layer.layout} for t in (ref, runs[0][1])]
+    names = [
+        {len(c.layer.layout): c.layer.layout for c in reversed(t.calls) if c.layer.layout} for t in (ref, runs[0][1])
+    ]
     wanted: list[Array] = []
     for value in ref.inputs.values():
         a, b = (n.get(value.ndim, "") for n in names)
@@ -169,7 +201,9 @@ def _best_run(ref: Trace, runs: list[tuple[Batch, Trace]]) -> tuple[Batch, Trace
         wanted.append(moved)
     for batch, trace in runs:
         given = list(batch.values()) if isinstance(batch, Mapping) else list(batch)
-        if len(given) == len(wanted) and all(any(g.shape == w.shape and np.array_equal(g, w) for w in wanted) for g in given):
+        if len(given) == len(wanted) and all(
+            any(g.shape == w.shape and np.array_equal(g, w) for w in wanted) for g in given
+        ):
             return batch, trace
     return runs[0]
 
@@ -210,15 +244,27 @@ def _compare(job: Job, ref: Trace, first: Trace, batch: Batch, inputs: Any, *, s
             a, forced, pairing = _by_structure(job, ref, chained, pairing, batch, a, forced)
             paired = pair_outputs(a, forced.trace, job.masks)
     with job.step("explain", 0.8):
-        case = diagnose.Case(a, Player(ref, job.reference, job.evaluate), Player(forced.trace, job.candidate, job.evaluate), pairing,
-                             job.masks, job.weights, {j: m.outputs for j, m in forced.pairs.items()})
+        case = diagnose.Case(
+            a,
+            Player(ref, job.reference, job.evaluate),
+            Player(forced.trace, job.candidate, job.evaluate),
+            pairing,
+            job.masks,
+            job.weights,
+            {j: m.outputs for j, m in forced.pairs.items()},
+        )
         case.candidate.trace.layer_weights = chained.layer_weights
         random = _drawn(case, drawn)
         if not random and not _same_outputs(chained, again):
             random = _random(job, case, forced, batch, a, chained)
         glue = Glue(case, forced.trace, random={c.index for c in drawn[1]})
-        glue.unsure = {j for j, m in forced.pairs.items() if m.faulty and m.reference.op in {"LSTM", "GRU", "RNN"}
-                       and "mask" in (*m.reference.names, *m.candidate.names)}
+        glue.unsure = {
+            j
+            for j, m in forced.pairs.items()
+            if m.faulty
+            and m.reference.op in {"LSTM", "GRU", "RNN"}
+            and "mask" in (*m.reference.names, *m.candidate.names)
+        }
         causes, fixes = _explain(case, forced, paired, glue)
         causes = random + causes
     if mode == "train":
@@ -226,10 +272,14 @@ def _compare(job: Job, ref: Trace, first: Trace, batch: Batch, inputs: Any, *, s
             causes += training_causes(case, job.reference, inputs.reference, batch, list(forced.pairs.values()))
     with job.step("prove all fixes together", 0.95):
         fixed = prove.run_fixed(case, batch, fixes) if causes and (fixes.pairs or fixes.gaps) else None
-    return _report(job, ref, chained, a, forced, pairing, paired, causes, fixed, inputs, glue, reproducible=reproducible)
+    return _report(
+        job, ref, chained, a, forced, pairing, paired, causes, fixed, inputs, glue, reproducible=reproducible
+    )
 
 
-def _align(job: Job, ref: Trace, chained: Trace, pairing: weighting.Pairing, batch: Batch) -> tuple[align.Alignment, Forced]:
+def _align(
+    job: Job, ref: Trace, chained: Trace, pairing: weighting.Pairing, batch: Batch
+) -> tuple[align.Alignment, Forced]:
     a = align.start(ref, chained, pairing, job.user_map)
     if not ref.calls or not chained.calls:
         raise AlignError("one side ran no layer and no operator that could be recorded")
@@ -265,8 +315,13 @@ def _without_harmless(job: Job, a: align.Alignment, forced: Forced, batch: Batch
 
     def on_the_way(j: object) -> bool:
         m = forced.pairs.get(j) if isinstance(j, int) else None
-        return (m is not None and m.how in {"order", "value"} and m.reference.layer.functional and m.candidate.layer.functional
-                and align.family(m.reference) not in _MEANT)
+        return (
+            m is not None
+            and m.how in {"order", "value"}
+            and m.reference.layer.functional
+            and m.candidate.layer.functional
+            and align.family(m.reference) not in _MEANT
+        )
 
     suspects = [j for j, m in forced.pairs.items() if m.how == "order" and (m.faulty or m.glue) and on_the_way(j)]
     for group in [suspects, *([j] for j in suspects[:8])] if len(suspects) > 1 else [[j] for j in suspects]:
@@ -290,8 +345,16 @@ def _without_harmless(job: Job, a: align.Alignment, forced: Forced, batch: Batch
     return a, forced
 
 
-def _settle(job: Job, ref: Trace, first: Trace, chained: Trace, pairing: weighting.Pairing, batch: Batch, a: align.Alignment,
-            forced: Forced) -> tuple[align.Alignment, Forced, weighting.Pairing, Trace]:
+def _settle(
+    job: Job,
+    ref: Trace,
+    first: Trace,
+    chained: Trace,
+    pairing: weighting.Pairing,
+    batch: Batch,
+    a: align.Alignment,
+    forced: Forced,
+) -> tuple[align.Alignment, Forced, weighting.Pairing, Trace]:
     """Where names and shapes left a choice between weights, the measured difference decides."""
     if job.weights != "carry":
         return a, forced, pairing, chained
@@ -311,26 +374,33 @@ def _settle(job: Job, ref: Trace, first: Trace, chained: Trace, pairing: weighti
         if count < best:
             best, a, forced, pairing, chained = count, other, other_forced, change, run
             for entry in pairing.report:
-                entry.how = entry.how.replace("order", "trial") if entry in change.report and entry.how == "order" else entry.how
+                entry.how = (
+                    entry.how.replace("order", "trial")
+                    if entry in change.report and entry.how == "order"
+                    else entry.how
+                )
     if tried:
         weighting.carry(pairing, ref, job.candidate, first)
     return a, forced, pairing, chained
 
 
-def _by_structure(job: Job, ref: Trace, chained: Trace, pairing: weighting.Pairing, batch: Batch, a: align.Alignment,
-                  forced: Forced) -> tuple[align.Alignment, Forced, weighting.Pairing]:
+def _by_structure(
+    job: Job, ref: Trace, chained: Trace, pairing: weighting.Pairing, batch: Batch, a: align.Alignment, forced: Forced
+) -> tuple[align.Alignment, Forced, weighting.Pairing]:
     """Loaded weights that agree crosswise: pair the layers by their place instead, when that leaves less unexplained
     between the layers (then it is the weights that are exchanged, not the layers)."""
     other = weighting.pair(ref, chained, job.user_map, by_value=False)
-    if {x[:2] for x in other.layers} == {x[:2] for x in pairing.layers} and {(p.reference, p.candidate) for p in other.raw} == {
-            (p.reference, p.candidate) for p in pairing.raw}:
+    if {x[:2] for x in other.layers} == {x[:2] for x in pairing.layers} and {
+        (p.reference, p.candidate) for p in other.raw
+    } == {(p.reference, p.candidate) for p in pairing.raw}:
         return a, forced, pairing
     b, second = _align(job, ref, chained, other, batch)
     second = _with_floors(job, b, second, batch, chained)
     before, after = _faults(forced), _faults(second)
     likeness = [sum(alike(r, c) for r, c, _ in p.layers) for p in (pairing, other)]
     if sum(bool(m.glue) for m in second.pairs.values()) < sum(bool(m.glue) for m in forced.pairs.values()) or (
-            after <= before and likeness[1] > likeness[0]):
+        after <= before and likeness[1] > likeness[0]
+    ):
         return b, second, other
     return a, forced, pairing
 
@@ -353,7 +423,9 @@ def _floors_alone(job: Job, forced: Forced) -> bool:
         return False
     for m in faulty:
         given = {a.port.candidate for a in m.arrived}
-        moving = {i for i, x in enumerate(m.candidate.inputs) if x.dtype.kind == "f" and m.candidate.origins[i][0] == "call"}
+        moving = {
+            i for i, x in enumerate(m.candidate.inputs) if x.dtype.kind == "f" and m.candidate.origins[i][0] == "call"
+        }
         if len(m.outputs) != 1 or len(m.candidate.computed) != 1 or not moving <= given:
             return False
     try:
@@ -372,10 +444,20 @@ def _drawn(case: diagnose.Case, drawn: tuple[list[Call], list[Call]]) -> list[Ca
     found: dict[str, Cause] = {}
     for side, calls in zip(("reference", "candidate"), drawn, strict=True):
         for call in calls:
-            cause = Cause("random", "Dropout", "Dropout", source=call.layer.source, framework=case.candidate.trace.framework,
-                          reference_framework=case.reference.trace.framework, candidate_cls=call.layer.cls, proven=True,
-                          before=difference(call.inputs[0].reshape(-1), call.computed[0].reshape(-1)), after=0.0,
-                          proof="run in inference, the layer's output is not its input", detail={"side": side})
+            cause = Cause(
+                "random",
+                "Dropout",
+                "Dropout",
+                source=call.layer.source,
+                framework=case.candidate.trace.framework,
+                reference_framework=case.reference.trace.framework,
+                candidate_cls=call.layer.cls,
+                proven=True,
+                before=difference(call.inputs[0].reshape(-1), call.computed[0].reshape(-1)),
+                after=0.0,
+                proof="run in inference, the layer's output is not its input",
+                detail={"side": side},
+            )
             setattr(cause, f"{side}_path", call.path)
             found.setdefault(call.path, cause)
     return list(found.values())
@@ -389,9 +471,22 @@ def _explain(case: diagnose.Case, forced: Forced, paired: list[Paired], glue: Gl
         m = forced.pairs[j]
         for arrived in m.glue:
             port = arrived.port
-            r, c = m.before_padding if m.before_padding is not None and port.candidate == 0 else (m.reference, m.candidate)
-            gap = Gap(r.origins[port.reference], c.origins[port.candidate], arrived.wanted, arrived.received,
-                      port.view, arrived.floor, m.reference.path, m.candidate.path, c, arrived.diff, arrived.softmax)
+            r, c = (
+                m.before_padding if m.before_padding is not None and port.candidate == 0 else (m.reference, m.candidate)
+            )
+            gap = Gap(
+                r.origins[port.reference],
+                c.origins[port.candidate],
+                arrived.wanted,
+                arrived.received,
+                port.view,
+                arrived.floor,
+                m.reference.path,
+                m.candidate.path,
+                c,
+                arrived.diff,
+                arrived.softmax,
+            )
             fixes.gaps.append(gap)
             glue.explain(gap)
         causes += glue.causes
@@ -416,24 +511,34 @@ def _structure(case: diagnose.Case, forced: Forced, causes: list[Cause]) -> list
     found: list[Cause] = []
     known = {(c.reference_path, c.candidate_path) for c in causes}
     told = {c.reference_path for c in causes} | {c.candidate_path for c in causes}
-    by_path = {m.reference.path: m for m in forced.pairs.values()} | {m.candidate.path: m for m in forced.pairs.values()}
+    by_path = {m.reference.path: m for m in forced.pairs.values()} | {
+        m.candidate.path: m for m in forced.pairs.values()
+    }
     p = case.pairing
     for side, lonely in (("reference", p.lonely_reference), ("candidate", p.lonely_candidate)):
         for path, role in lonely:
             m = by_path.get(path)
             if m is not None:
-                if not m.faulty and not any(c.kind == "parameter" and c.name == role and c.candidate_path == m.candidate.path for c in causes):
+                if not m.faulty and not any(
+                    c.kind == "parameter" and c.name == role and c.candidate_path == m.candidate.path for c in causes
+                ):
                     cause = diagnose.parameter_cause(case, m, role)
                     cause.detail["effect"] = False
                     found.append(cause)
             elif role in {str(c.reference) for c in causes} | {str(c.candidate) for c in causes}:
                 continue
-            elif path not in told and not any(path in (c.reference_path, c.candidate_path) or c.kind == "constant" and c.name == path
-                                              for c in causes):
+            elif path not in told and not any(
+                path in (c.reference_path, c.candidate_path) or c.kind == "constant" and c.name == path for c in causes
+            ):
                 trace = case.reference.trace if side == "reference" else case.candidate.trace
                 layer = next((x for x in trace.layers if x.path == path), None)
-                cause = Cause("parameter", layer.op if layer else "", role, framework=case.candidate.trace.framework,
-                              reference_framework=case.reference.trace.framework)
+                cause = Cause(
+                    "parameter",
+                    layer.op if layer else "",
+                    role,
+                    framework=case.candidate.trace.framework,
+                    reference_framework=case.reference.trace.framework,
+                )
                 setattr(cause, side, layer.weights.get(role, path) if layer else path)
                 setattr(cause, f"{side}_path", path)
                 cause.source = layer.source if layer and side == "candidate" else None
@@ -447,44 +552,111 @@ def _structure(case: diagnose.Case, forced: Forced, causes: list[Cause]) -> list
     return found
 
 
-def _random(job: Job, case: diagnose.Case, forced: Forced, batch: Batch, a: align.Alignment, chained: Trace) -> list[Cause]:
+def _random(
+    job: Job, case: diagnose.Case, forced: Forced, batch: Batch, a: align.Alignment, chained: Trace
+) -> list[Cause]:
     second = run_forced(job.candidate, batch, a, chained, job.masks, force_inputs=True)
     causes = []
     for call in diagnose.reproducibility(forced.trace.calls, second.trace.calls):
-        causes.append(Cause("random", call.op or call.layer.cls, call.op or call.layer.cls, candidate_path=call.path, source=call.layer.source,
-                            framework=case.candidate.trace.framework, candidate_cls=call.layer.cls, proven=True,
-                            reference_framework=case.reference.trace.framework,
-                            before=max((difference(x, y) for m in second.trace.calls if m.key == call.key
-                                        for x, y in zip(call.computed, m.computed, strict=False)), default=None),
-                            proof="the same call on the same inputs gave another result in a second run"))
+        causes.append(
+            Cause(
+                "random",
+                call.op or call.layer.cls,
+                call.op or call.layer.cls,
+                candidate_path=call.path,
+                source=call.layer.source,
+                framework=case.candidate.trace.framework,
+                candidate_cls=call.layer.cls,
+                proven=True,
+                reference_framework=case.reference.trace.framework,
+                before=max(
+                    (
+                        difference(x, y)
+                        for m in second.trace.calls
+                        if m.key == call.key
+                        for x, y in zip(call.computed, m.computed, strict=False)
+                    ),
+                    default=None,
+                ),
+                proof="the same call on the same inputs gave another result in a second run",
+            )
+        )
     return causes
 
 
-def _rows(a: align.Alignment, chained: Trace, forced: Forced, glue: Glue,
-          paired: list[Paired]) -> tuple[list[LayerRow], Coverage]:
+def _rows(
+    a: align.Alignment, chained: Trace, forced: Forced, glue: Glue, paired: list[Paired]
+) -> tuple[list[LayerRow], Coverage]:
     rows: list[LayerRow] = []
     for j in sorted(forced.pairs):
         m = forced.pairs[j]
         plain = chained.calls[j] if j < len(chained.calls) else None
         chain = None
         if plain is not None and m.outputs:
-            chain = max((difference(p.view.to(m.reference.outputs[p.reference]), plain.computed[p.candidate]) for p in m.outputs
-                         if p.candidate < len(plain.computed)), default=None)
+            chain = max(
+                (
+                    difference(p.view.to(m.reference.outputs[p.reference]), plain.computed[p.candidate])
+                    for p in m.outputs
+                    if p.candidate < len(plain.computed)
+                ),
+                default=None,
+            )
         status = "faulty" if m.faulty else "glue" if m.glue else "same"
-        rows.append(LayerRow(reference=m.reference.path, candidate=m.candidate.path, op=m.reference.op or m.candidate.op, matched_by=m.how,
-                             chained=chain, shadow=m.shadow, floor=m.floor, ratio=m.ratio, status=status))
+        rows.append(
+            LayerRow(
+                reference=m.reference.path,
+                candidate=m.candidate.path,
+                op=m.reference.op or m.candidate.op,
+                matched_by=m.how,
+                chained=chain,
+                shadow=m.shadow,
+                floor=m.floor,
+                ratio=m.ratio,
+                status=status,
+            )
+        )
     clean_gap = _covered(a, forced, paired) | glue.inside
     for ref_path, cand_path, gap in glue.regions:
-        rows.append(LayerRow(reference=ref_path, candidate=cand_path, op="", matched_by="region", shadow=gap.diff, floor=gap.floor,
-                             ratio=gap.diff / gap.floor if gap.floor else None, status="glue"))
-    only_ref = [c.path for c in a.reference.calls if not c.layer.functional and c.index not in a.by_reference
-                and c.op not in align.PLUMBING and ("r", c.index) not in clean_gap]
-    only_cand = [c.path for c in a.candidate.calls if not c.layer.functional and c.index not in a.matches
-                 and c.op not in align.PLUMBING and ("c", c.index) not in clean_gap]
-    rows += [LayerRow(reference=p, candidate=None, op="", matched_by="", status="unmatched") for p in dict.fromkeys(only_ref)]
-    rows += [LayerRow(reference=None, candidate=p, op="", matched_by="", status="unmatched") for p in dict.fromkeys(only_cand)]
-    return rows, Coverage(matched=len(forced.pairs), only_in_reference=list(dict.fromkeys(only_ref)),
-                          only_in_candidate=list(dict.fromkeys(only_cand)))
+        rows.append(
+            LayerRow(
+                reference=ref_path,
+                candidate=cand_path,
+                op="",
+                matched_by="region",
+                shadow=gap.diff,
+                floor=gap.floor,
+                ratio=gap.diff / gap.floor if gap.floor else None,
+                status="glue",
+            )
+        )
+    only_ref = [
+        c.path
+        for c in a.reference.calls
+        if not c.layer.functional
+        and c.index not in a.by_reference
+        and c.op not in align.PLUMBING
+        and ("r", c.index) not in clean_gap
+    ]
+    only_cand = [
+        c.path
+        for c in a.candidate.calls
+        if not c.layer.functional
+        and c.index not in a.matches
+        and c.op not in align.PLUMBING
+        and ("c", c.index) not in clean_gap
+    ]
+    rows += [
+        LayerRow(reference=p, candidate=None, op="", matched_by="", status="unmatched") for p in dict.fromkeys(only_ref)
+    ]
+    rows += [
+        LayerRow(reference=None, candidate=p, op="", matched_by="", status="unmatched")
+        for p in dict.fromkeys(only_cand)
+    ]
+    return rows, Coverage(
+        matched=len(forced.pairs),
+        only_in_reference=list(dict.fromkeys(only_ref)),
+        only_in_candidate=list(dict.fromkeys(only_cand)),
+    )
 
 
 def _covered(a: align.Alignment, forced: Forced, paired: list[Paired]) -> set[tuple[str, int]]:
@@ -494,33 +666,64 @@ def _covered(a: align.Alignment, forced: Forced, paired: list[Paired]) -> set[tu
     found: set[tuple[str, int]] = set()
     for p in paired:
         if p.gap is None:
-            ends = ((a.reference, a.reference.output_origins.get(p.reference), "r", set(a.by_reference)),
-                    (forced.trace, forced.trace.output_origins.get(p.candidate), "c", set(a.matches)))
+            ends = (
+                (a.reference, a.reference.output_origins.get(p.reference), "r", set(a.by_reference)),
+                (forced.trace, forced.trace.output_origins.get(p.candidate), "c", set(a.matches)),
+            )
             for trace, origin, tag, matched in ends:
                 if origin is not None:
                     found |= {(tag, x.index) for x in region_of(trace, origin, np.zeros(0), matched).calls}
     for m in forced.pairs.values():
         if m.glue or m.faulty:
             continue
-        for tag, trace, call, matched in (("r", a.reference, m.reference, set(a.by_reference)), ("c", forced.trace, m.candidate, set(a.matches))):
+        for tag, trace, call, matched in (
+            ("r", a.reference, m.reference, set(a.by_reference)),
+            ("c", forced.trace, m.candidate, set(a.matches)),
+        ):
             for origin, value in zip(call.origins, call.received, strict=True):
                 found |= {(tag, x.index) for x in region_of(trace, origin, value, matched).calls}
     return found
 
 
-def _report(job: Job, ref: Trace, chained: Trace, a: align.Alignment, forced: Forced, pairing: weighting.Pairing, paired: list[Paired],
-            causes: list[Cause], fixed: Trace | None, inputs: Any, glue: Glue, *, reproducible: bool) -> Report:
+def _report(
+    job: Job,
+    ref: Trace,
+    chained: Trace,
+    a: align.Alignment,
+    forced: Forced,
+    pairing: weighting.Pairing,
+    paired: list[Paired],
+    causes: list[Cause],
+    fixed: Trace | None,
+    inputs: Any,
+    glue: Glue,
+    *,
+    reproducible: bool,
+) -> Report:
     rows, coverage = _rows(a, chained, forced, glue, paired)
     max_abs, size, name = whole(paired, ref, chained, job.masks)
     rel = None if max_abs is None else max_abs / size if size else 0.0
-    share = [min(m.floor / scale(m.reference.outputs[0]), 1e-5) for m in forced.pairs.values() if m.reference.outputs and np.isfinite(m.floor)]
+    share = [
+        min(m.floor / scale(m.reference.outputs[0]), 1e-5)
+        for m in forced.pairs.values()
+        if m.reference.outputs and np.isfinite(m.floor)
+    ]
     whole_floor = max(size * float(np.sqrt(np.sum(np.square(share)))), floors.EPS32 * size) if size else 0.0
     if (rel is None or rel > ACCEPT) and not causes:
         if rel is not None and whole_floor and max_abs is not None and max_abs <= floors.RATIO * whole_floor:
-            job.notes.append("the outputs differ by more than 1e-4, but no more than round-off adds up to: every layer is at its floor")
+            job.notes.append(
+                "the outputs differ by more than 1e-4, but no more than round-off adds up to: every layer is at its floor"
+            )
         else:
-            cause = Cause("unknown", "", "whole model", candidate_path=f"output {name}" if name else "", framework=chained.framework,
-                          before=max_abs, reference_framework=ref.framework)
+            cause = Cause(
+                "unknown",
+                "",
+                "whole model",
+                candidate_path=f"output {name}" if name else "",
+                framework=chained.framework,
+                before=max_abs,
+                reference_framework=ref.framework,
+            )
             causes = [*causes, cause]
     found = findings.from_causes(causes)
     if not reproducible:
@@ -533,9 +736,24 @@ def _report(job: Job, ref: Trace, chained: Trace, a: align.Alignment, forced: Fo
         verdict = "equal"
     after = whole(paired, ref, fixed, job.masks)[0] if fixed is not None else None
     return Report(
-        verdict=verdict, whole_model=WholeModel(max_abs=max_abs, max_rel=rel, floor_ratio=max_abs / whole_floor if max_abs is not None and
-                                                whole_floor else None, after_fixes=after, worst_output=name),
-        coverage=coverage, layers=rows, findings=found, notes=job.notes, weights=pairing.report,
+        verdict=verdict,
+        whole_model=WholeModel(
+            max_abs=max_abs,
+            max_rel=rel,
+            floor_ratio=max_abs / whole_floor if max_abs is not None and whole_floor else None,
+            after_fixes=after,
+            worst_output=name,
+        ),
+        coverage=coverage,
+        layers=rows,
+        findings=found,
+        notes=job.notes,
+        weights=pairing.report,
         inputs=list(getattr(inputs, "described", [])),
-        environment={"reference": {"framework": ref.framework, **ref.versions}, "candidate": {"framework": chained.framework, **chained.versions}},
-        seconds={k: round(v, 3) for k, v in job.seconds.items()}, threshold=floors.RATIO)
+        environment={
+            "reference": {"framework": ref.framework, **ref.versions},
+            "candidate": {"framework": chained.framework, **chained.versions},
+        },
+        seconds={k: round(v, 3) for k, v in job.seconds.items()},
+        threshold=floors.RATIO,
+    )

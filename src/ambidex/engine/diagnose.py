@@ -123,7 +123,14 @@ def _behind_crop(case: Case, m: Measured) -> Cause | None:
     if after is None or after > floors.RATIO * m.floor:
         return None
     layer_pair = replace(m, candidate=inner)
-    return weight_cause(case, layer_pair, roles, after=after, proven=True, proof="candidate's layer run again with the reference's weights")
+    return weight_cause(
+        case,
+        layer_pair,
+        roles,
+        after=after,
+        proven=True,
+        proof="candidate's layer run again with the reference's weights",
+    )
 
 
 def _short(tried: list[str]) -> list[str]:
@@ -140,8 +147,15 @@ def _items(case: Case, m: Measured) -> list[Item]:
         kernel = weights["W"].shape[2:] if r.op in {"Conv", "ConvTranspose"} and "W" in weights else None
         size = _spatial(r)
         for name, (a, b) in ops.differing_attrs(
-                r.op, r.layer.attrs, c.layer.attrs, size=size, kernel=kernel, rank=r.inputs[0].ndim if r.inputs else None, training=False,
-                masked=_has_mask(r) or _has_mask(c) or r.op == "Attention" and len(r.inputs) > 3).items():
+            r.op,
+            r.layer.attrs,
+            c.layer.attrs,
+            size=size,
+            kernel=kernel,
+            rank=r.inputs[0].ndim if r.inputs else None,
+            training=False,
+            masked=_has_mask(r) or _has_mask(c) or r.op == "Attention" and len(r.inputs) > 3,
+        ).items():
             if name not in {"cell", "return_sequences", "output_shape", "keep_reversed"}:
                 items.append(Item("attr", name, (a, b)))
         pads = [i for i in items if i.name in {"pads", "auto_pad"}]
@@ -344,8 +358,16 @@ def _item_cause(case: Case, m: Measured, item: Item, after: float, tried: list[s
             made = case.cause(m, kind="attr", op=norm, name="epsilon", reference=a, candidate=b, **common)
             made.candidate_cls = ""  # the addition, which is no layer to be built with an epsilon
             return made
-        return case.cause(m, kind="attr", op=r.op, name=item.name, reference=a, candidate=b, **common,
-                          detail={"reference_attrs": dict(r.layer.attrs), "candidate_attrs": dict(c.layer.attrs)})
+        return case.cause(
+            m,
+            kind="attr",
+            op=r.op,
+            name=item.name,
+            reference=a,
+            candidate=b,
+            **common,
+            detail={"reference_attrs": dict(r.layer.attrs), "candidate_attrs": dict(c.layer.attrs)},
+        )
     if item.kind == "mask" and item.name == "causal_extra":
         return case.cause(m, kind="attr", op=r.op, name="is_causal", reference=False, candidate=True, **common)
     if item.kind == "mask":
@@ -353,7 +375,9 @@ def _item_cause(case: Case, m: Measured, item: Item, after: float, tried: list[s
         causal = item.name in {"missing", "extra"} and is_causal(_mask_of(holder))
         if causal and item.name == "extra":
             return case.cause(m, kind="attr", op=r.op, name="is_causal", reference=False, candidate=True, **common)
-        return case.cause(m, kind="mask", op=r.op, name="causal_missing" if causal and item.name == "missing" else item.name, **common)
+        return case.cause(
+            m, kind="mask", op=r.op, name="causal_missing" if causal and item.name == "missing" else item.name, **common
+        )
     if item.kind == "parameter":
         return parameter_cause(case, m, item.name, **common)
     return weight_cause(case, m, [item.name], **common)
@@ -361,16 +385,32 @@ def _item_cause(case: Case, m: Measured, item: Item, after: float, tried: list[s
 
 def parameter_cause(case: Case, m: Measured, role: str, **common: Any) -> Cause:
     r, c = m.reference, m.candidate
-    return case.cause(m, kind="parameter", op=r.op, name=role, reference=r.layer.weights.get(role),
-                      candidate=c.layer.weights.get(role), detail={"effect": True}, **common)
+    return case.cause(
+        m,
+        kind="parameter",
+        op=r.op,
+        name=role,
+        reference=r.layer.weights.get(role),
+        candidate=c.layer.weights.get(role),
+        detail={"effect": True},
+        **common,
+    )
 
 
 def weight_cause(case: Case, m: Measured, roles: list[str], **common: Any) -> Cause:
     r, c = m.reference, m.candidate
     ref, cand = case.reference.weights(r), case.candidate.weights(c)
     name, text = weightcauses.explain(r.op, roles, ref, cand, case.reference.trace, r.path)
-    return case.cause(m, kind="weight", op=r.op, name=name, reference=[r.layer.weights.get(x) for x in roles],
-                      candidate=[c.layer.weights.get(x) for x in roles], detail={"roles": roles, "text": text}, **common)
+    return case.cause(
+        m,
+        kind="weight",
+        op=r.op,
+        name=name,
+        reference=[r.layer.weights.get(x) for x in roles],
+        candidate=[c.layer.weights.get(x) for x in roles],
+        detail={"roles": roles, "text": text},
+        **common,
+    )
 
 
 def merge_weights(case: Case, m: Measured, causes: list[Cause]) -> list[Cause]:
@@ -390,17 +430,33 @@ def _variant(case: Case, m: Measured, tried: list[str]) -> Cause | None:
     targets = [m.candidate.computed[p.candidate] for p in m.outputs]
     for v in [*of_call(r), *rule_variants(r)]:
         outputs = _vary(case.reference, r, r.inputs, v)
-        if outputs is not None and m.outputs and all(
-                p.reference < len(outputs) and outputs[p.reference].size == t.size
-                and _compare(p.view.to(outputs[p.reference].reshape(r.computed[p.reference].shape)), t, case.masks) <= floors.RATIO * m.floor
-                for p, t in zip(m.outputs, targets, strict=True)):
-            return _variant_cause(case, m, v, r, after=0.0, of="the reference's operator in this way gives the candidate's output")
+        if (
+            outputs is not None
+            and m.outputs
+            and all(
+                p.reference < len(outputs)
+                and outputs[p.reference].size == t.size
+                and _compare(p.view.to(outputs[p.reference].reshape(r.computed[p.reference].shape)), t, case.masks)
+                <= floors.RATIO * m.floor
+                for p, t in zip(m.outputs, targets, strict=True)
+            )
+        ):
+            return _variant_cause(
+                case, m, v, r, after=0.0, of="the reference's operator in this way gives the candidate's output"
+            )
         tried.append(f"{v.kind} {v.name}")
     for v in [*of_call(c), *rule_variants(c)]:
         after = worst(m, _vary(case.candidate, c, inputs, v), case.masks)
         if after is not None and after <= floors.RATIO * m.floor:
-            return _variant_cause(case, m, v, c, after=after, of="the candidate's operator changed in this way gives the reference's output",
-                                  mirrored=True)
+            return _variant_cause(
+                case,
+                m,
+                v,
+                c,
+                after=after,
+                of="the candidate's operator changed in this way gives the reference's output",
+                mirrored=True,
+            )
     return None
 
 
@@ -419,7 +475,9 @@ def _vary(player: Player, call: Call, inputs: Sequence[Array], v: Any) -> list[A
     return player.canonical(v.op, attrs, player.weights(call), inputs, call.layer.layout)
 
 
-def _variant_cause(case: Case, m: Measured, v: Any, call: Call, *, after: float, of: str, mirrored: bool = False) -> Cause:
+def _variant_cause(
+    case: Case, m: Measured, v: Any, call: Call, *, after: float, of: str, mirrored: bool = False
+) -> Cause:
     made = describe_variant(v, call, mirrored)
     return case.cause(m, **made, after=after, proven=True, proof=of)
 
@@ -431,8 +489,19 @@ def describe_variant(v: Any, call: Call, mirrored: bool) -> dict[str, Any]:
         others = [o for i, o in enumerate(call.origins) if str(i) != v.name]
         if call.op == "Add" and len(others) == 1 and others[0][0] == "weight":  # a bias of hand-written code
             side = "candidate" if mirrored else "reference"
-            return {"kind": "parameter", "op": call.op, "name": "B", side: str(others[0][1]), "detail": {"effect": True}}
-        return {"kind": "extra" if mirrored else "missing", "op": call.op, "name": _role_of(call, v), "detail": {"kept_input": v.name}}
+            return {
+                "kind": "parameter",
+                "op": call.op,
+                "name": "B",
+                side: str(others[0][1]),
+                "detail": {"effect": True},
+            }
+        return {
+            "kind": "extra" if mirrored else "missing",
+            "op": call.op,
+            "name": _role_of(call, v),
+            "detail": {"kept_input": v.name},
+        }
     if v.kind == "mask":
         name = v.name if not mirrored else {"missing": "extra"}.get(v.name, v.name)
         return {"kind": "mask", "op": call.op, "name": name}
@@ -445,11 +514,24 @@ def describe_variant(v: Any, call: Call, mirrored: bool) -> dict[str, Any]:
         name = v.name if v.name in changed else next(iter(changed), v.name)
         a, b = changed.get(name, (own.get(name), v.value))
         a, b = (a, b) if not mirrored else (b, a)
-        return {"kind": "attr", "op": call.op, "name": name, "reference": a, "candidate": b,
-                "detail": {"scale_name": (v.attrs or {}).get("scale_name", "")}}
+        return {
+            "kind": "attr",
+            "op": call.op,
+            "name": name,
+            "reference": a,
+            "candidate": b,
+            "detail": {"scale_name": (v.attrs or {}).get("scale_name", "")},
+        }
     if v.kind == "wiring":
         shift = -v.value if mirrored else v.value
-        return {"kind": "wiring", "op": "Gather", "name": "index", "reference": 0, "candidate": shift, "detail": {"shift": shift}}
+        return {
+            "kind": "wiring",
+            "op": "Gather",
+            "name": "index",
+            "reference": 0,
+            "candidate": shift,
+            "detail": {"shift": shift},
+        }
     return {"kind": v.kind, "op": call.op, "name": v.name, "candidate" if not mirrored else "reference": v.value}
 
 
@@ -479,8 +561,12 @@ def reproducibility(first: Iterable[Call], second: Iterable[Call]) -> list[Call]
     for a, b in zip(first, second, strict=False):
         if a.key != b.key:
             break
-        same_in = all(np.array_equal(x, y, equal_nan=x.dtype.kind == "f") for x, y in zip(a.inputs, b.inputs, strict=False))
-        same_out = all(np.array_equal(x, y, equal_nan=x.dtype.kind == "f") for x, y in zip(a.computed, b.computed, strict=False))
+        same_in = all(
+            np.array_equal(x, y, equal_nan=x.dtype.kind == "f") for x, y in zip(a.inputs, b.inputs, strict=False)
+        )
+        same_out = all(
+            np.array_equal(x, y, equal_nan=x.dtype.kind == "f") for x, y in zip(a.computed, b.computed, strict=False)
+        )
         if same_in and not same_out:
             found.append(a)
     return found

@@ -23,7 +23,9 @@ _MOVES: dict[int, tuple[tuple[int, ...], ...]] = {
 def _fits(array: Array, spec: TensorSpec | None) -> bool:
     if spec is None or spec.shape is None:
         return True
-    return len(spec.shape) == array.ndim and all(n is None or n == m for n, m in zip(spec.shape, array.shape, strict=True))
+    return len(spec.shape) == array.ndim and all(
+        n is None or n == m for n, m in zip(spec.shape, array.shape, strict=True)
+    )
 
 
 def _moved(array: Array, spec: TensorSpec | None, same_batch: int | None) -> list[Array]:
@@ -49,7 +51,11 @@ def options(batch: Batch, candidate: Model) -> Iterator[Batch]:
     if by_name and specs is not None:
         order = [names.index(s.name) for s in specs]
     picked = [arrays[i] for i in order]
-    labels = [s.name for s in specs] if specs is not None and isinstance(batch, Mapping) and len(specs) == len(picked) else [names[i] for i in order]
+    labels = (
+        [s.name for s in specs]
+        if specs is not None and isinstance(batch, Mapping) and len(specs) == len(picked)
+        else [names[i] for i in order]
+    )
     matching = specs if specs is not None and len(specs) == len(picked) else [None] * len(picked)
     choices = [_moved(a, s, None) for a, s in zip(picked, matching, strict=True)]
     seen = 0

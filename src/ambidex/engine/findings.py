@@ -22,11 +22,24 @@ def _finding(cause: Cause) -> Finding:
     rule = rules.best(cause)
     source = cause.source
     return Finding(
-        code=rule.code, title=rule.title_for(cause), stage=rule.stage,
-        where=Where(reference=cause.reference_path or None, candidate=cause.candidate_path or None,
-                    file=source.file if source else None, line=source.line if source else None),
-        message=rule.message(cause), fix=rule.fix(cause) or None, before=_number(cause.before), after=_number(cause.after),
-        proven=cause.proven, proof=cause.proof or None, tried=cause.tried, floor=_number(cause.floor))
+        code=rule.code,
+        title=rule.title_for(cause),
+        stage=rule.stage,
+        where=Where(
+            reference=cause.reference_path or None,
+            candidate=cause.candidate_path or None,
+            file=source.file if source else None,
+            line=source.line if source else None,
+        ),
+        message=rule.message(cause),
+        fix=rule.fix(cause) or None,
+        before=_number(cause.before),
+        after=_number(cause.after),
+        proven=cause.proven,
+        proof=cause.proof or None,
+        tried=cause.tried,
+        floor=_number(cause.floor),
+    )
 
 
 def _number(value: float | None) -> float | None:

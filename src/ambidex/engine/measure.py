@@ -68,7 +68,9 @@ class Measured:
     shadow: float | None = None
     floor: float = 0.0
     padded_only: bool = False
-    before_padding: tuple[Call, Call] | None = None  # the calls (reference's, candidate's) whose input was compared instead
+    before_padding: tuple[Call, Call] | None = (
+        None  # the calls (reference's, candidate's) whose input was compared instead
+    )
 
     @property
     def ratio(self) -> float:
@@ -115,7 +117,9 @@ def output_ports(a: Alignment, r: Call, c: Call) -> list[Port]:
     for j, value in enumerate(c.computed):
         if value.dtype.kind not in "fc":
             continue
-        options = [i for i, v in enumerate(r.computed) if i not in used and v.size == value.size and v.dtype.kind in "fc"]
+        options = [
+            i for i, v in enumerate(r.computed) if i not in used and v.size == value.size and v.dtype.kind in "fc"
+        ]
         options = [i for i in options if next(views(r.computed[i].shape, value.shape), None) is not None]
         if not options:
             continue
@@ -140,7 +144,12 @@ def _turned_axis(r: Call, c: Call, value: Array) -> int | None:
     """The time axis of a backward recurrent layer's steps when one side hands them on in reverse."""
     if bool(r.layer.attrs.get("keep_reversed")) == bool(c.layer.attrs.get("keep_reversed")) or value.ndim != 3:
         return None
-    if r.op not in {"LSTM", "GRU", "RNN"} or "T" not in r.layer.layout or value.shape[0] == 1 and "TNF" == r.layer.layout:
+    if (
+        r.op not in {"LSTM", "GRU", "RNN"}
+        or "T" not in r.layer.layout
+        or value.shape[0] == 1
+        and "TNF" == r.layer.layout
+    ):
         return None
     steps = r.inputs[0].shape[r.layer.layout.index("T")]
     axis = r.layer.layout.index("T")
@@ -157,7 +166,9 @@ def input_ports(a: Alignment, r: Call, c: Call, how: str = "") -> list[Port]:
     hint = (r.layer.layout, c.layer.layout)
     ref_in = [i for i in range(len(r.inputs)) if is_tensor_input(r, i)]
     cand_in = [j for j in range(len(c.received)) if is_tensor_input(c, j)]
-    loose = r.op != c.op and (len(ref_in) > 1 or len(cand_in) > 1)  # matched by its value: the inputs need not correspond
+    loose = r.op != c.op and (
+        len(ref_in) > 1 or len(cand_in) > 1
+    )  # matched by its value: the inputs need not correspond
     for step in ("origin", "value") if loose else ("origin", "value", "name", "position", "any"):
         for j in cand_in:
             if any(p.candidate == j for p in found):
@@ -225,7 +236,12 @@ def padded_port(a: Alignment, base: Trace, r: Call, c: Call, ins: list[Port]) ->
     pr, pc = behind_padding(a, a.reference, r, 0), behind_padding(a, base, c, 0)
     hint = (r.layer.layout, c.layer.layout)
     for rc, cc in ((r, pc), (pr, c), (pr, pc)):
-        if rc is not None and cc is not None and (rc is not r or cc is not c) and _compatible(rc.inputs[0], cc.received[0]):
+        if (
+            rc is not None
+            and cc is not None
+            and (rc is not r or cc is not c)
+            and _compatible(rc.inputs[0], cc.received[0])
+        ):
             view = a.layouts.find(rc.inputs[0], cc.received[0], hint)
             if view is not None:
                 return Padded(rc, 0, cc, 0, view)
@@ -269,7 +285,9 @@ def plan_for(a: Alignment, base: Trace, *, force_inputs: bool, same_shapes: bool
         ports[j] = (ins, outs, padded)
         if padded is not None:
             value = padded.view.to(padded.reference.inputs[padded.reference_input])
-            plan.inputs.setdefault(padded.candidate.key, [None] * len(padded.candidate.received))[padded.candidate_input] = value
+            plan.inputs.setdefault(padded.candidate.key, [None] * len(padded.candidate.received))[
+                padded.candidate_input
+            ] = value
         values: list[Array | None] = [None] * len(c.computed)
         for port in outs:
             values[port.candidate] = port.view.to(r.outputs[port.reference]).astype(c.computed[port.candidate].dtype)
@@ -287,13 +305,22 @@ def plan_for(a: Alignment, base: Trace, *, force_inputs: bool, same_shapes: bool
             if c.received[port.candidate].dtype.kind in "fciu":
                 given[port.candidate] = port.view.to(r.inputs[port.reference])
         if any(v is not None for v in given):
-            plan.inputs[c.key] = [g if g is not None else o for g, o in
-                                  zip(given, plan.inputs.get(c.key, given), strict=True)]
+            plan.inputs[c.key] = [
+                g if g is not None else o for g, o in zip(given, plan.inputs.get(c.key, given), strict=True)
+            ]
     return plan, ports
 
 
-def run_forced(model: Inspectable, batch: object, a: Alignment, base: Trace, masks: list[Array], *, force_inputs: bool,
-               exact: bool | Collection[str] = False) -> Forced:
+def run_forced(
+    model: Inspectable,
+    batch: object,
+    a: Alignment,
+    base: Trace,
+    masks: list[Array],
+    *,
+    force_inputs: bool,
+    exact: bool | Collection[str] = False,
+) -> Forced:
     """Run the candidate with every match forced, and measure."""
     plan, ports = plan_for(a, base, force_inputs=force_inputs)
     try:
@@ -316,13 +343,25 @@ def run_forced(model: Inspectable, batch: object, a: Alignment, base: Trace, mas
             value = padded.reference.inputs[padded.reference_input]
             wanted, received = padded.view.to(value), before.received[padded.candidate_input]
             pairs[j].before_padding = (padded.reference, before)
-            pairs[j].arrived.append(Arrived(Port(0, 0, padded.view), wanted, received, _compare(wanted, received, masks), max(
-                input_floor(a.reference, padded.reference, padded.reference_input), input_floor(trace, before, padded.candidate_input))))
+            pairs[j].arrived.append(
+                Arrived(
+                    Port(0, 0, padded.view),
+                    wanted,
+                    received,
+                    _compare(wanted, received, masks),
+                    max(
+                        input_floor(a.reference, padded.reference, padded.reference_input),
+                        input_floor(trace, before, padded.candidate_input),
+                    ),
+                )
+            )
     forced = Forced(trace, pairs)
     return forced
 
 
-def _measure(a: Alignment, r: Call, c: Call, how: str, ins: list[Port], outs: list[Port], masks: list[Array], trace: Trace) -> Measured:
+def _measure(
+    a: Alignment, r: Call, c: Call, how: str, ins: list[Port], outs: list[Port], masks: list[Array], trace: Trace
+) -> Measured:
     m = Measured(r, c, how, outs)
     for port in ins:
         value = r.inputs[port.reference]
@@ -479,5 +518,3 @@ def refresh_floors(forced: Forced, exact: Forced) -> None:
         e = exact.pairs.get(j)
         if e is not None:
             forced.pairs[j] = e if e.shadow is not None else m
-
-

@@ -58,13 +58,35 @@ def pair_outputs(a: Alignment, forced: Trace, masks: list[Array]) -> list[Paired
         origin, mine = ref.output_origins.get(n, ("const", "", 0)), cand.output_origins.get(c, ("const", "", 0))
         floor = max(floors.least(wanted), _origin_floor(ref, origin), _origin_floor(cand, mine))
         d = _compare(wanted, received, masks)
-        gap = Gap(origin, mine, wanted, received, view, floor, f"output {n}", c, None, d) if d > floors.RATIO * floor else None
+        gap = (
+            Gap(origin, mine, wanted, received, view, floor, f"output {n}", c, None, d)
+            if d > floors.RATIO * floor
+            else None
+        )
         swapped = None
-        if n.isdigit() and c.isdigit() and n != c and n in cand.outputs and c in ref.outputs and ref.outputs[n].shape == ref.outputs[c].shape:
-            swapped = Cause("output", "", "swapped", reference=n, candidate=c, reference_path=f"output {n}", candidate_path=f"output {c}",
-                            framework=cand.framework, reference_framework=ref.framework, proven=True, after=d,
-                            before=difference(_as(ref.outputs[n], cand.outputs[n]), cand.outputs[n]),
-                            proof="compared crosswise the outputs agree")
+        if (
+            n.isdigit()
+            and c.isdigit()
+            and n != c
+            and n in cand.outputs
+            and c in ref.outputs
+            and ref.outputs[n].shape == ref.outputs[c].shape
+        ):
+            swapped = Cause(
+                "output",
+                "",
+                "swapped",
+                reference=n,
+                candidate=c,
+                reference_path=f"output {n}",
+                candidate_path=f"output {c}",
+                framework=cand.framework,
+                reference_framework=ref.framework,
+                proven=True,
+                after=d,
+                before=difference(_as(ref.outputs[n], cand.outputs[n]), cand.outputs[n]),
+                proof="compared crosswise the outputs agree",
+            )
         found.append(Paired(n, c, view, gap, swapped))
     return found
 

@@ -57,7 +57,9 @@ def run_fixed(case: Case, batch: Batch, fixes: Fixes) -> Trace | None:
     for name, compute in finals.items():
         value = compute()
         if value is not None and name in trace.outputs:
-            trace.outputs[name] = value.reshape(trace.outputs[name].shape) if value.size == trace.outputs[name].size else value
+            trace.outputs[name] = (
+                value.reshape(trace.outputs[name].shape) if value.size == trace.outputs[name].size else value
+            )
     return trace
 
 
@@ -78,7 +80,9 @@ def _storing(inner: Any, store: dict[str, list[Array]], key: str) -> Any:
     return both
 
 
-def _gap_value(case: Case, gap: Gap, region: Any, edges: set[int], store: dict[str, list[Array]]) -> Callable[[], Array | None]:
+def _gap_value(
+    case: Case, gap: Gap, region: Any, edges: set[int], store: dict[str, list[Array]]
+) -> Callable[[], Array | None]:
     a = case.alignment
 
     def compute() -> Array | None:

@@ -40,8 +40,14 @@ class Player:
                 pass
         return self.canonical(call.op, call.layer.attrs, self.weights(call), inputs, call.layer.layout)
 
-    def canonical(self, op: str, attrs: dict[str, Any], weights: dict[str, Array], inputs: Sequence[Array], layout: str = "",
-                  ) -> list[Array] | None:
+    def canonical(
+        self,
+        op: str,
+        attrs: dict[str, Any],
+        weights: dict[str, Array],
+        inputs: Sequence[Array],
+        layout: str = "",
+    ) -> list[Array] | None:
         """The canonical operator in float64; None when it is not to be had for these."""
         if not ops.known(op):
             return None
@@ -49,7 +55,16 @@ class Player:
             return self._attention(attrs, inputs)
         try:
             return [np.asarray(v) for v in self.evaluate(op, attrs, weights, list(inputs), layout=layout)]
-        except (AmbidexError, ValueError, TypeError, IndexError, RuntimeError, KeyError, ZeroDivisionError, NotImplementedError):
+        except (
+            AmbidexError,
+            ValueError,
+            TypeError,
+            IndexError,
+            RuntimeError,
+            KeyError,
+            ZeroDivisionError,
+            NotImplementedError,
+        ):
             return None
 
     def _attention(self, attrs: dict[str, Any], inputs: Sequence[Array]) -> list[Array] | None:

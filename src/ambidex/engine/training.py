@@ -41,30 +41,54 @@ class Stats:
         return a is not None and self.off(role) > _RATIO * floors.least(a)
 
 
-def training_causes(case: Case, reference: Inspectable | None, reference_batch: Batch | None, batch: Batch,
-                    pairs: list[Measured]) -> list[Cause]:
+def training_causes(
+    case: Case, reference: Inspectable | None, reference_batch: Batch | None, batch: Batch, pairs: list[Measured]
+) -> list[Cause]:
     """Momentum, biased against unbiased variance, dropout rates; each statistic proven by another training step."""
     if reference is None or reference_batch is None:
-        raise UnsupportedError("mode 'train' needs the live reference", "a recorded trace holds no training step",
-                               "Compare where the reference's framework is installed, or leave --mode out")
+        raise UnsupportedError(
+            "mode 'train' needs the live reference",
+            "a recorded trace holds no training step",
+            "Compare where the reference's framework is installed, or leave --mode out",
+        )
     norms = [m for m in pairs if m.reference.op == m.candidate.op == "BatchNormalization"]
     found: list[Cause] = []
     if norms:
         step = reference.run(reference_batch, training=True)
         stats = _statistics(case, norms, step, case.model.run(batch, _plan(norms, step), training=True))
-        wrong = [s for s in stats if s.differs("mean") and ops.differing_attrs(
-            "BatchNormalization", s.pair.reference.layer.attrs, s.pair.candidate.layer.attrs).get("momentum")]
+        wrong = [
+            s
+            for s in stats
+            if s.differs("mean")
+            and ops.differing_attrs(
+                "BatchNormalization", s.pair.reference.layer.attrs, s.pair.candidate.layer.attrs
+            ).get("momentum")
+        ]
         if wrong:
             plan = _plan(norms, step)
             plan.patch = {s.pair.candidate.path: {"momentum": s.pair.reference.layer.attrs["momentum"]} for s in wrong}
-            fixed = {s.pair.candidate.key: s for s in _statistics(case, norms, step, case.model.run(batch, plan, training=True))}
+            fixed = {
+                s.pair.candidate.key: s
+                for s in _statistics(case, norms, step, case.model.run(batch, plan, training=True))
+            }
         for s in stats:
             after = fixed.get(s.pair.candidate.key, s) if wrong else s
             if s in wrong:
                 a, b = (c.layer.attrs["momentum"] for c in (s.pair.reference, s.pair.candidate))
-                found.append(_cause(case, s.pair, kind="attr", name="momentum", reference=a, candidate=b, before=s.off("mean"),
-                                    after=after.off("mean"), proven=not after.differs("mean"),
-                                    proof="one training step on the same inputs, with this momentum"))
+                found.append(
+                    _cause(
+                        case,
+                        s.pair,
+                        kind="attr",
+                        name="momentum",
+                        reference=a,
+                        candidate=b,
+                        before=s.off("mean"),
+                        after=after.off("mean"),
+                        proven=not after.differs("mean"),
+                        proof="one training step on the same inputs, with this momentum",
+                    )
+                )
             if after.differs("var") and not after.differs("mean"):
                 found.append(_variance(case, after))
     return found + _dropout(case)
@@ -83,7 +107,9 @@ def _plan(norms: list[Measured], step: Trace) -> Plan:
 
 def _statistics(case: Case, norms: list[Measured], step: Trace, run: Trace) -> list[Stats]:
     def roles(call: Call, trace: Trace) -> dict[str, Array]:
-        return {r: trace.updates[n] for r, n in call.layer.weights.items() if r in {"mean", "var"} and n in trace.updates}
+        return {
+            r: trace.updates[n] for r, n in call.layer.weights.items() if r in {"mean", "var"} and n in trace.updates
+        }
 
     return [Stats(m, roles(m.reference, step), roles(m.candidate, run)) for m in norms]
 
@@ -99,9 +125,18 @@ def _variance(case: Case, s: Stats) -> Cause:
     a, b = (bool(c.layer.attrs.get("unbiased")) for c in (s.pair.reference, s.pair.candidate))
     factor = (n / (n - 1)) if a else (n - 1) / n
     after = difference(ref, cand * factor)
-    return _cause(case, s.pair, kind="attr", name="unbiased", reference=a, candidate=b, before=s.off("var"), after=after,
-                  proven=a != b and after <= _RATIO * floors.least(s.reference["var"]),
-                  proof=f"the candidate's batch variance times {factor:.6g} (n = {n}) gives the reference's running variance")
+    return _cause(
+        case,
+        s.pair,
+        kind="attr",
+        name="unbiased",
+        reference=a,
+        candidate=b,
+        before=s.off("var"),
+        after=after,
+        proven=a != b and after <= _RATIO * floors.least(s.reference["var"]),
+        proof=f"the candidate's batch variance times {factor:.6g} (n = {n}) gives the reference's running variance",
+    )
 
 
 def _dropout(case: Case) -> list[Cause]:
@@ -118,9 +153,22 @@ def _dropout(case: Case) -> list[Cause]:
         waiting.remove(c)
         rates = r.layer.attrs.get("ratio"), c.layer.attrs.get("ratio")
         if ops.differing_attrs("Dropout", {"ratio": rates[0]}, {"ratio": rates[1]}):
-            found.append(Cause("attr", "Dropout", "ratio", rates[0], rates[1], r.path, c.path, c.layer.source, case.candidate.trace.framework,
-                               case.reference.trace.framework, c.layer.cls,
-                               proof="read from both layers; what is drawn is random and was not compared"))
+            found.append(
+                Cause(
+                    "attr",
+                    "Dropout",
+                    "ratio",
+                    rates[0],
+                    rates[1],
+                    r.path,
+                    c.path,
+                    c.layer.source,
+                    case.candidate.trace.framework,
+                    case.reference.trace.framework,
+                    c.layer.cls,
+                    proof="read from both layers; what is drawn is random and was not compared",
+                )
+            )
     return found
 
 

@@ -18,11 +18,28 @@ from ambidex.core.rule import Variant
 from ambidex.core.types import Array, Call
 
 ACTIVATIONS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("Relu", {}), ("Gelu", {"approximate": "none"}), ("Gelu", {"approximate": "tanh"}), ("Swish", {}), ("Sigmoid", {}),
-    ("Tanh", {}), ("LeakyRelu", {"alpha": 0.01}), ("LeakyRelu", {"alpha": 0.2}), ("LeakyRelu", {"alpha": 0.3}),
-    ("LeakyRelu", {"alpha": 0.1}), ("Elu", {"alpha": 1.0}), ("Selu", {}), ("Softplus", {}), ("Softsign", {}), ("Mish", {}),
-    ("HardSigmoid", {"alpha": 0.2, "beta": 0.5}), ("HardSigmoid", {"alpha": 1 / 6, "beta": 0.5}), ("HardSwish", {}),
-    ("Clip", {"min": 0.0, "max": 6.0}), ("LogSigmoid", {}), ("Softmax", {"axis": -1}), ("LogSoftmax", {"axis": -1}),
+    ("Relu", {}),
+    ("Gelu", {"approximate": "none"}),
+    ("Gelu", {"approximate": "tanh"}),
+    ("Swish", {}),
+    ("Sigmoid", {}),
+    ("Tanh", {}),
+    ("LeakyRelu", {"alpha": 0.01}),
+    ("LeakyRelu", {"alpha": 0.2}),
+    ("LeakyRelu", {"alpha": 0.3}),
+    ("LeakyRelu", {"alpha": 0.1}),
+    ("Elu", {"alpha": 1.0}),
+    ("Selu", {}),
+    ("Softplus", {}),
+    ("Softsign", {}),
+    ("Mish", {}),
+    ("HardSigmoid", {"alpha": 0.2, "beta": 0.5}),
+    ("HardSigmoid", {"alpha": 1 / 6, "beta": 0.5}),
+    ("HardSwish", {}),
+    ("Clip", {"min": 0.0, "max": 6.0}),
+    ("LogSigmoid", {}),
+    ("Softmax", {"axis": -1}),
+    ("LogSoftmax", {"axis": -1}),
     ("Identity", {}),
 )
 
@@ -37,8 +54,11 @@ def of_call(call: Call) -> Iterable[Variant]:
     if family == "activation":
         yield from _activations(call)
     if call.op in {"Softmax", "LogSoftmax"}:
-        yield from (Variant("variant", "axis", axis, call.op, {"axis": axis}) for axis in range(-out.ndim, 0)
-                    if axis != call.layer.attrs.get("axis", -1))
+        yield from (
+            Variant("variant", "axis", axis, call.op, {"axis": axis})
+            for axis in range(-out.ndim, 0)
+            if axis != call.layer.attrs.get("axis", -1)
+        )
     if call.op == "Attention":
         yield from _attention(call)
     if call.op in {"Concat", "Stack"} and 2 <= len(call.inputs) <= 4:
@@ -54,8 +74,13 @@ def of_call(call: Call) -> Iterable[Variant]:
     if call.op in {"Resize"}:
         for mode in ("half_pixel", "align_corners", "asymmetric"):
             if mode != call.layer.attrs.get("coordinate_transformation_mode"):
-                yield Variant("attr", "coordinate_transformation_mode", mode, call.op,
-                              {**call.layer.attrs, "coordinate_transformation_mode": mode})
+                yield Variant(
+                    "attr",
+                    "coordinate_transformation_mode",
+                    mode,
+                    call.op,
+                    {**call.layer.attrs, "coordinate_transformation_mode": mode},
+                )
     if call.op in {"DepthToSpace", "SpaceToDepth"}:
         other_mode = "DCR" if call.layer.attrs.get("mode") == "CRD" else "CRD"
         yield Variant("attr", "mode", other_mode, call.op, {**call.layer.attrs, "mode": other_mode})
@@ -74,8 +99,11 @@ def _windows(call: Call, out: Array) -> Iterable[Variant]:
         if rest or not 0 < size < table.shape[axis]:
             continue
         rows = np.moveaxis(table, axis, 0)
-        starts = [s for s in range(table.shape[axis] - size + 1)
-                  if np.array_equal(np.moveaxis(rows[s : s + size], 0, axis).reshape(out.shape), out)]
+        starts = [
+            s
+            for s in range(table.shape[axis] - size + 1)
+            if np.array_equal(np.moveaxis(rows[s : s + size], 0, axis).reshape(out.shape), out)
+        ]
         for start in starts[:1]:
             for shift in (-1, 1, -2, 2) if size > 1 else [n - start for n in range(table.shape[axis]) if n != start]:
                 if 0 <= start + shift <= table.shape[axis] - size:
@@ -118,13 +146,25 @@ def _attention(call: Call) -> Iterable[Variant]:
     width = q.shape[-1] if call.layer.layout == "BTE" else q.shape[-1] * heads
     head = width // heads
     own = attrs.get("scale") or head**-0.5
-    for name, scale in (("1", 1.0), ("1/sqrt(model width)", width**-0.5), ("1/sqrt(head width)", head**-0.5),
-                        ("1/head width", 1.0 / head), ("1/model width", 1.0 / width), ("1/sqrt(heads)", heads**-0.5),
-                        ("sqrt(head width)", head**0.5), ("applied twice", own * own)):
+    for name, scale in (
+        ("1", 1.0),
+        ("1/sqrt(model width)", width**-0.5),
+        ("1/sqrt(head width)", head**-0.5),
+        ("1/head width", 1.0 / head),
+        ("1/model width", 1.0 / width),
+        ("1/sqrt(heads)", heads**-0.5),
+        ("sqrt(head width)", head**0.5),
+        ("applied twice", own * own),
+    ):
         if abs(scale - own) > 1e-9:
             yield Variant("attr", "scale", scale, "Attention", {**attrs, "scale": scale, "scale_name": name})
-    yield Variant("attr", "is_causal", not attrs.get("is_causal", False), "Attention",
-                  {**attrs, "is_causal": not attrs.get("is_causal", False)})
+    yield Variant(
+        "attr",
+        "is_causal",
+        not attrs.get("is_causal", False),
+        "Attention",
+        {**attrs, "is_causal": not attrs.get("is_causal", False)},
+    )
     yield Variant("attr", "softmax_axis", -2, "Attention", {**attrs, "softmax_axis": -2})
     for row in ("uniform", "zero"):
         if row != attrs.get("masked_row", "uniform"):
@@ -160,8 +200,10 @@ def is_causal(array: Array) -> bool:
         return False
     one = array.reshape(-1, *array.shape[-2:])
     seen = one[0] == one[0].max()
-    return bool((one == one[0]).all() and (np.array_equal(seen, np.tril(np.ones_like(seen)))
-                                           or np.array_equal(seen, np.triu(np.ones_like(seen), 1))))
+    return bool(
+        (one == one[0]).all()
+        and (np.array_equal(seen, np.tril(np.ones_like(seen))) or np.array_equal(seen, np.triu(np.ones_like(seen), 1)))
+    )
 
 
 def _masks(call: Call) -> Iterable[Variant]:
@@ -169,7 +211,9 @@ def _masks(call: Call) -> Iterable[Variant]:
         if not is_mask(value):
             continue
         additive = value.dtype.kind == "f" and value.max() == 0
-        yield Variant("mask", "missing", None, feed=partial(_set, i=i, make=np.zeros_like if additive else np.ones_like))
+        yield Variant(
+            "mask", "missing", None, feed=partial(_set, i=i, make=np.zeros_like if additive else np.ones_like)
+        )
         if not additive:
             yield Variant("mask", "inverted", None, feed=partial(_set, i=i, make=_invert))
             yield Variant("mask", "missing", None, feed=partial(_set, i=i, make=np.zeros_like))

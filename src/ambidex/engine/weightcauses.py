@@ -24,7 +24,9 @@ def bfloat16(a: Array) -> Array:
     return (rounded & np.uint32(0xFFFF0000)).view(np.float32)
 
 
-def explain(op: str, roles: list[str], ref: dict[str, Array], cand: dict[str, Array], trace: Trace, path: str) -> tuple[str, str]:
+def explain(
+    op: str, roles: list[str], ref: dict[str, Array], cand: dict[str, Array], trace: Trace, path: str
+) -> tuple[str, str]:
     """(name, text) of how ``cand`` comes from ``ref`` for these roles of one layer."""
     pairs = [(r, ref[r], cand[r]) for r in roles if r in ref and r in cand]
     if not pairs:
@@ -79,8 +81,12 @@ def _permuted(a: Array, order: Iterable[int], n: int, halves: int, b: Array) -> 
         return False
     cut = a.reshape(a.shape[0], halves, n, a.shape[1] // (n * halves), *a.shape[2:])
     moved = cut[:, :, list(order)].reshape(a.shape)
-    return same(moved, b) or (halves == 2 and same(moved[:, : a.shape[1] // 2] + moved[:, a.shape[1] // 2 :],
-                                                   b[:, : a.shape[1] // 2] + b[:, a.shape[1] // 2 :]))
+    return same(moved, b) or (
+        halves == 2
+        and same(
+            moved[:, : a.shape[1] // 2] + moved[:, a.shape[1] // 2 :], b[:, : a.shape[1] // 2] + b[:, a.shape[1] // 2 :]
+        )
+    )
 
 
 def _whose(pairs: list[tuple[str, Array, Array]], trace: Trace, path: str) -> str:
@@ -98,7 +104,13 @@ def _rows(a: Array, b: Array) -> tuple[str, str] | None:
         return None
     rows = np.flatnonzero(~np.isclose(a, b, rtol=1e-6, atol=1e-8).all(1))
     if 0 < len(rows) <= max(1, len(a) // 10):
-        zero = "the reference's is zero" if not a[rows].any() else "the candidate's is zero" if not b[rows].any() else "others agree"
+        zero = (
+            "the reference's is zero"
+            if not a[rows].any()
+            else "the candidate's is zero"
+            if not b[rows].any()
+            else "others agree"
+        )
         return "rows", f"only row {', '.join(map(str, rows[:5]))} differs ({zero})"
     return None
 

@@ -114,7 +114,9 @@ def _same_role(layer: Layer, other: Layer, role: str, a: Array, b: Array) -> boo
     sums = [h.sum(1) for h in halves]
     if layer.op == "GRU" and layer.attrs.get("linear_before_reset") and other.attrs.get("linear_before_reset"):
         third = sums[0].shape[1] // 3
-        return _equal(sums[0][:, : 2 * third], sums[1][:, : 2 * third]) and _equal(halves[0][..., 2 * third :], halves[1][..., 2 * third :])
+        return _equal(sums[0][:, : 2 * third], sums[1][:, : 2 * third]) and _equal(
+            halves[0][..., 2 * third :], halves[1][..., 2 * third :]
+        )
     return _equal(sums[0], sums[1])
 
 
@@ -159,7 +161,9 @@ def feeders(trace: Trace) -> dict[str, set[str]]:
     return found
 
 
-def _neighbours(score: np.ndarray, ref: Sequence[Owner], cand: Sequence[Owner], reference: Trace, candidate: Trace) -> np.ndarray:
+def _neighbours(
+    score: np.ndarray, ref: Sequence[Owner], cand: Sequence[Owner], reference: Trace, candidate: Trace
+) -> np.ndarray:
     """Raise the score of pairs whose feeding (and fed) layers are partners too: order and names alone can mislead."""
     up_r, up_c = feeders(reference), feeders(candidate)
     r_paths, c_paths = [o.layer.path for o in ref], [o.layer.path for o in cand]
@@ -173,7 +177,8 @@ def _neighbours(score: np.ndarray, ref: Sequence[Owner], cand: Sequence[Owner], 
             for j in np.flatnonzero(score[i] > 0):
                 c = c_paths[j]
                 fresh[i, j] = 3.0 * _overlap(up_r.get(r, set()), up_c.get(c, set()), partner) + 1.5 * _overlap(
-                    down_r.get(r, set()), down_c.get(c, set()), partner)
+                    down_r.get(r, set()), down_c.get(c, set()), partner
+                )
         if np.array_equal(fresh, bonus):
             break
         bonus = fresh
@@ -196,7 +201,9 @@ def _overlap(a: set[str], b: set[str], partner: dict[str, str]) -> float:
     return len(mapped & other) / max(len(mapped | other), 1)
 
 
-def _assign(ref: Sequence[Owner], cand: Sequence[Owner], reference: Trace, candidate: Trace, value_weight: float) -> list[tuple[int, int, str]]:
+def _assign(
+    ref: Sequence[Owner], cand: Sequence[Owner], reference: Trace, candidate: Trace, value_weight: float
+) -> list[tuple[int, int, str]]:
     """One assignment over operator, shapes, values, names, order and dataflow."""
     if not ref or not cand:
         return []
@@ -276,8 +283,12 @@ def pair(reference: Trace, candidate: Trace, user_map: dict[str, str], *, by_val
             if a is None or b is None:
                 if a is not None and r.layer.op in {"LSTM", "GRU", "RNN"}:
                     continue
-                (made.lonely_reference if b is None else made.lonely_candidate).append((r.layer.path if b is None else c.layer.path, role))
-                made.report.append(WeightPair(reference=rn, candidate=cn, role=role, how="no partner in the other layer"))
+                (made.lonely_reference if b is None else made.lonely_candidate).append(
+                    (r.layer.path if b is None else c.layer.path, role)
+                )
+                made.report.append(
+                    WeightPair(reference=rn, candidate=cn, role=role, how="no partner in the other layer")
+                )
             else:
                 made.report.append(WeightPair(reference=rn, candidate=cn, role=role, how=how))
                 if not _same_role(r.layer, c.layer, role, a, b):
@@ -302,8 +313,12 @@ def _copies(made: Pairing, reference: Trace, candidate: Trace, left: list[Owner]
         for ref_path, cand_path, _ in made.layers:
             shapes = {r: a.shape for r, a in reference.layer_weights[ref_path].items()}
             spare = times.get((id(reference), ref_path), 0) - times.get((id(candidate), cand_path), 0)
-            if o.called and spare > 0 and shapes == {r: a.shape for r, a in o.arrays.items()} and not any(x[0] == ref_path and x[2] == "copy"
-                                                                                                            for x in made.layers):
+            if (
+                o.called
+                and spare > 0
+                and shapes == {r: a.shape for r, a in o.arrays.items()}
+                and not any(x[0] == ref_path and x[2] == "copy" for x in made.layers)
+            ):
                 made.layers.append((ref_path, o.layer.path, "copy"))
                 made.lonely_candidate.append((o.layer.path, next(iter(o.layer.weights))))
                 break
@@ -323,7 +338,9 @@ def _packed(made: Pairing, left_r: list[Owner], left_c: list[Owner]) -> tuple[li
             for n, part in enumerate(group):
                 names = [whole.layer.weights.get("W"), part.layer.weights.get("W")]
                 r, c = names[::-1] if mirrored else names
-                made.report.append(WeightPair(reference=r, candidate=c, role="W", how=f"part {n + 1} of {len(group)}, order"))
+                made.report.append(
+                    WeightPair(reference=r, candidate=c, role="W", how=f"part {n + 1} of {len(group)}, order")
+                )
             whole_side[:] = [o for o in whole_side if o is not whole]
             part_side[:] = [o for o in part_side if o not in group]
     return left_r, left_c
@@ -336,18 +353,29 @@ def _parts_of(whole: Owner, others: list[Owner]) -> list[Owner]:
     for count in (3, 2):
         for start in range(len(others) - count + 1):
             group = others[start : start + count]
-            if out % count == 0 and all(o.layer.op == "Gemm" and o.arrays["W"].shape == (out // count, width) for o in group):
+            if out % count == 0 and all(
+                o.layer.op == "Gemm" and o.arrays["W"].shape == (out // count, width) for o in group
+            ):
                 return group
     return []
 
 
 def _single(group: list[Owner]) -> list[Owner]:
-    return [Owner(Layer(f"{o.layer.path}", "", {}, {"": o.layer.weights.get(role, f"{o.layer.path}.{role}")}), {role: a}, o.order, o.called)
-            for o in group for role, a in o.arrays.items()]
+    return [
+        Owner(
+            Layer(f"{o.layer.path}", "", {}, {"": o.layer.weights.get(role, f"{o.layer.path}.{role}")}),
+            {role: a},
+            o.order,
+            o.called,
+        )
+        for o in group
+        for role, a in o.arrays.items()
+    ]
 
 
-def _pair_raw(made: Pairing, ref: list[Owner], cand: list[Owner], user_map: dict[str, str],
-              constants: tuple[set[str], set[str]]) -> None:
+def _pair_raw(
+    made: Pairing, ref: list[Owner], cand: list[Owner], user_map: dict[str, str], constants: tuple[set[str], set[str]]
+) -> None:
     """Pair single arrays by size, names and order."""
     score = np.zeros((len(ref), len(cand)))
     for i, r in enumerate(ref):
@@ -356,9 +384,17 @@ def _pair_raw(made: Pairing, ref: list[Owner], cand: list[Owner], user_map: dict
             if a.size != b.size or next(views(a.shape, b.shape), None) is None:
                 continue
             rn, cn = r.layer.weights[""], c.layer.weights[""]
-            same = a.reshape(-1).shape == b.reshape(-1).shape and np.allclose(a.reshape(-1), b.reshape(-1), rtol=1e-5, atol=1e-7)
-            score[i, j] = (10 + 2.0 * (a.shape == b.shape) + 2.0 * alike(rn, cn) + 8 * bool(same and np.ptp(a) > 0)
-                           - min(4.0, 0.3 * abs(i - j)) + 20 * (user_map.get(rn) == cn))
+            same = a.reshape(-1).shape == b.reshape(-1).shape and np.allclose(
+                a.reshape(-1), b.reshape(-1), rtol=1e-5, atol=1e-7
+            )
+            score[i, j] = (
+                10
+                + 2.0 * (a.shape == b.shape)
+                + 2.0 * alike(rn, cn)
+                + 8 * bool(same and np.ptp(a) > 0)
+                - min(4.0, 0.3 * abs(i - j))
+                + 20 * (user_map.get(rn) == cn)
+            )
     pairs: list[tuple[int, int]] = []
     if score.size:
         rows, columns = linear_sum_assignment(-score)
@@ -372,8 +408,9 @@ def _pair_raw(made: Pairing, ref: list[Owner], cand: list[Owner], user_map: dict
         made.raw.append(RawPair(rn, cn, options[0], options[1:], how))
         made.report.append(WeightPair(reference=rn, candidate=cn, role="", how=how))
     for group, fixed, done, lonely in (
-            (ref, constants[0], {i for i, _ in pairs}, made.lonely_reference),
-            (cand, constants[1], {j for _, j in pairs}, made.lonely_candidate)):
+        (ref, constants[0], {i for i, _ in pairs}, made.lonely_reference),
+        (cand, constants[1], {j for _, j in pairs}, made.lonely_candidate),
+    ):
         for n, o in enumerate(group):
             if n not in done and o.called and o.layer.weights[""] not in fixed:
                 lonely.append((o.layer.path, o.layer.weights[""]))
@@ -389,7 +426,11 @@ def carry(pairing: Pairing, reference: Trace, candidate: Inspectable, candidate_
     """Write the reference's weights into the candidate."""
     for ref_path, cand_path, _ in pairing.layers:
         have = candidate_trace.layer_weights.get(cand_path, {})
-        given = {role: a for role, a in reference.layer_weights[ref_path].items() if role in have or role == "B" and "B" in have}
+        given = {
+            role: a
+            for role, a in reference.layer_weights[ref_path].items()
+            if role in have or role == "B" and "B" in have
+        }
         fitting = {}
         for role, a in given.items():
             b = have[role]
@@ -406,12 +447,16 @@ def carry(pairing: Pairing, reference: Trace, candidate: Inspectable, candidate_
             sources = [reference.layer_weights[p] for p in fused.parts]
             have = candidate_trace.layer_weights[fused.whole]
             roles = {role for role in have if all(role in x for x in sources)}
-            candidate.set_layer_weights(fused.whole, {role: np.concatenate([x[role] for x in sources]) for role in roles})
+            candidate.set_layer_weights(
+                fused.whole, {role: np.concatenate([x[role] for x in sources]) for role in roles}
+            )
             continue
         source = reference.layer_weights[fused.whole]
         for n, path in enumerate(fused.parts):
             have = candidate_trace.layer_weights[path]
-            candidate.set_layer_weights(path, {role: np.split(a, len(fused.parts))[n] for role, a in source.items() if role in have})
+            candidate.set_layer_weights(
+                path, {role: np.split(a, len(fused.parts))[n] for role, a in source.items() if role in have}
+            )
     carry_raw(pairing.raw, reference, candidate, candidate_trace)
     for entry in pairing.report:
         entry.carried = entry.reference is not None and entry.candidate is not None
@@ -458,8 +503,12 @@ def alternatives(pairing: Pairing, reference: Trace, candidate: Trace, measured:
             if alike(raw[i].reference, raw[i].candidate) >= 0.9 and alike(raw[j].reference, raw[j].candidate) >= 0.9:
                 continue
             changed = list(raw)
-            changed[i] = replace(raw[i], candidate=raw[j].candidate, view=raw[j].view, others=raw[j].others, how="trial")
-            changed[j] = replace(raw[j], candidate=raw[i].candidate, view=raw[i].view, others=raw[i].others, how="trial")
+            changed[i] = replace(
+                raw[i], candidate=raw[j].candidate, view=raw[j].view, others=raw[j].others, how="trial"
+            )
+            changed[j] = replace(
+                raw[j], candidate=raw[i].candidate, view=raw[i].view, others=raw[i].others, how="trial"
+            )
             yield replace(pairing, raw=changed)
             count += 1
             if count >= 12:
@@ -476,8 +525,14 @@ def alternatives(pairing: Pairing, reference: Trace, candidate: Trace, measured:
     for i in range(len(layers)):
         for j in range(i + 1, len(layers)):
             (ra, ca, how_a), (rb, cb, how_b) = layers[i], layers[j]
-            if {how_a, how_b} <= {"order", "name", "trial"} and "order" in (how_a, how_b) and ra in wrong and rb in wrong and (
-                    shapes.get(ra) == shapes.get(rb)) and up.get(ra) == up.get(rb):
+            if (
+                {how_a, how_b} <= {"order", "name", "trial"}
+                and "order" in (how_a, how_b)
+                and ra in wrong
+                and rb in wrong
+                and (shapes.get(ra) == shapes.get(rb))
+                and up.get(ra) == up.get(rb)
+            ):
                 swapped = list(layers)
                 swapped[i], swapped[j] = (ra, cb, "trial"), (rb, ca, "trial")
                 yield replace(pairing, layers=swapped)
