@@ -1,4 +1,4 @@
-"""What recording and comparing cost, as ratios taken in one run: ``make bench-compare``, ``--quick`` without Polygraphy.
+"""What recording and comparing cost, as ratios taken in one run (``make bench-compare``; ``--quick``: no Polygraphy).
 
 Absolute seconds say nothing on a shared machine. Every line divides two things that ran beside each other in one
 process: threads pinned to one, turns interleaved, medians, and the processor time of this process (on an idle machine
@@ -75,7 +75,8 @@ def machine() -> str:
         os.path.exists("/proc/cpuinfo")) else platform.processor()  # fmt: skip
     names = ("torch", "tensorflow-cpu", "keras", "numpy", "onnxruntime")
     versions = ", ".join(f"{n} {version(n)}" for n in names)
-    return f"{model}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}, {versions}"
+    load = f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+    return f"{model}, {load}, Python {platform.python_version()}, {versions}"
 
 
 def line(name: str, value: float, unit: str, limit: float, at_least: bool = False) -> list[Any]:
@@ -179,7 +180,8 @@ def polygraphy() -> list[list[Any]]:
     other, faults = polygraphy_reduce.run(t, inputs)
     return [
         line("two faults in 2 transformer layers: found and proven by ambidex", 2.0 if both else 0.0, "", 2, True),
-        line(f"Polygraphy debug reduce ({faults} found, {other:.0f} s): times ambidex", other / median(times), "x", 10, True),
+        line(f"Polygraphy debug reduce ({faults} found, {other:.0f} s): times ambidex", other / median(times), "x", 10,
+             True),
     ]  # fmt: skip
 
 

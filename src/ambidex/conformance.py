@@ -113,6 +113,8 @@ def layers_are_listed(model: Inspectable, batch: Batch, trace: Trace) -> Iterato
         if call.layer.weights and call.path not in paths:
             yield f"{call.path!r} was called and owns weights, but is not listed"
     names = set(model.weights())
+    if strange := model.constants() - names:
+        yield f"the constants {sorted(strange)[:3]} are no weights of the model"
     for layer in layers:
         named = [one for name in layer.weights.values() for one in name.split(" + ")]  # one role of several weights
         lost = [n for n in named if n.split("[")[0] not in names]

@@ -72,8 +72,8 @@ def test_keras_layer_called_on_a_constant_is_baked_at_build_time() -> None:
 
 
 def mlp(width: int = 6) -> Any:
-    return keras.Sequential([keras.Input((5,)), layers.Dense(width, activation="relu"), layers.Dense(width, activation="relu"),
-                             layers.Dense(3)])  # fmt: skip
+    hidden = [layers.Dense(width, activation="relu") for _ in range(2)]
+    return keras.Sequential([keras.Input((5,)), *hidden, layers.Dense(3)])
 
 
 def test_auto_numbered_names_are_no_identities() -> None:
@@ -190,8 +190,8 @@ def test_parameters_without_partner_are_findings() -> None:
     with torch.no_grad():
         t[1].weight.uniform_(0.5, 2)
         t[1].bias.normal_()
-    k = keras.Sequential([keras.Input((5,)), layers.Dense(7), layers.BatchNormalization(epsilon=1e-5, scale=False, name="norm"),
-                          layers.Dense(2, use_bias=False, name="out")])  # fmt: skip
+    norm = layers.BatchNormalization(epsilon=1e-5, scale=False, name="norm")
+    k = keras.Sequential([keras.Input((5,)), layers.Dense(7), norm, layers.Dense(2, use_bias=False, name="out")])
     report = ambidex.compare(t, k, inputs=[floats(6, 5)])
     assert {f.where.candidate for f in report.findings} == {"norm", "out"}, told(report)
 
@@ -296,8 +296,8 @@ def test_a_fault_below_the_acceptance_limit_is_found() -> None:
     t = nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6, eps=1e-5), nn.ReLU(), nn.Conv2d(6, 2, 3)).eval()
     with torch.no_grad():
         t[1].running_var.uniform_(0.9, 1.6)
-    k = keras.Sequential([keras.Input((11, 9, 3)), layers.Conv2D(6, 3), layers.BatchNormalization(epsilon=3e-5, name="norm"),
-                          layers.ReLU(), layers.Conv2D(2, 3)])  # fmt: skip
+    norm = layers.BatchNormalization(epsilon=3e-5, name="norm")
+    k = keras.Sequential([keras.Input((11, 9, 3)), layers.Conv2D(6, 3), norm, layers.ReLU(), layers.Conv2D(2, 3)])
     report = ambidex.compare(t, k, inputs=[floats(2, 3, 11, 9)])
     assert report.whole_model.max_rel is not None and report.whole_model.max_rel < 1e-4
     finding = only(report)

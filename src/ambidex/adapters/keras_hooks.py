@@ -63,7 +63,9 @@ _WRAPPERS: dict[Any, Any] = {}
 def recording(tape: Tape) -> Iterator[None]:
     """The model runs inside under the tape."""
     with LOCK, ExitStack() as stack:
-        put = functools.partial(_put, stack)
+        before_all: list[tuple[Any, str, Any]] = []
+        stack.callback(_put_back, before_all)
+        put = functools.partial(_put, before_all)
         put(KerasLayer, "__call__", _layer_call(KerasLayer.__call__))
         put(Operation, "__call__", _operation_call(Operation.__call__))
         if tape.functional:
@@ -81,9 +83,14 @@ def recording(tape: Tape) -> Iterator[None]:
             ACTIVE.tape = before
 
 
-def _put(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
-    stack.callback(setattr, owner, name, getattr(owner, name))
+def _put(before: list[tuple[Any, str, Any]], owner: Any, name: str, value: Any) -> None:
+    before.append((owner, name, getattr(owner, name)))
     setattr(owner, name, value)
+
+
+def _put_back(before: list[tuple[Any, str, Any]]) -> None:
+    for owner, name, value in reversed(before):
+        setattr(owner, name, value)
 
 
 # ---------------------------------------------------------------- layers and operations

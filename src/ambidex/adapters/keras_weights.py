@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from ambidex.adapters import keras_describe, keras_parts, keras_words
-from ambidex.adapters.keras_tensors import numpy_from_tensor
+from ambidex.adapters.keras_tensors import BACKEND, numpy_from_tensor
 from ambidex.core.types import Array
 from ambidex.errors import InputError, UnsupportedError
 
@@ -28,7 +28,10 @@ class Binding:
 
     def get(self) -> Array:
         """The canonical value; a read-only view of the backend's memory where that never changes."""
-        return self.read(*(numpy_from_tensor(v) for v in self.variables))
+        found = self.read(*(numpy_from_tensor(v) for v in self.variables))
+        if BACKEND == "tensorflow":
+            found.flags.writeable = False
+        return found
 
     def prepare(self, value: Array) -> list[Array]:
         """One array for each variable, in its own layout."""
