@@ -11,7 +11,7 @@ Every line that comes back is a broken promise in words. The model is left as it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,13 +71,12 @@ def trace_is_well_formed(model: Inspectable, batch: Batch, trace: Trace) -> Iter
     if not trace.outputs:
         yield "there are no outputs"
     for name, value in trace.outputs.items():
-        origin = trace.output_origins.get(name)
-        if origin is None:
+        if name not in trace.output_origins:
             yield f"output {name!r} has no origin"
         else:
-            yield from _origin(trace, origin, f"output {name!r}", len(trace.calls), value)
+            yield from _origin(trace, trace.output_origins[name], f"output {name!r}", len(trace.calls), value)
     for name, value in trace.inputs.items():
-        given = batch[name] if isinstance(batch, dict) else batch[int(name)]  # type: ignore[call-overload]
+        given = batch[name] if isinstance(batch, Mapping) else batch[int(name)]
         if not np.array_equal(value, given):
             yield f"input {name!r} is not what was given"
 
