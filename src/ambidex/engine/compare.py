@@ -11,6 +11,7 @@ from ambidex.core import floor as floors
 from ambidex.core.model import Batch, Inspectable
 from ambidex.core.report import Report
 from ambidex.core.trace import Trace
+from ambidex.engine import carry as carrying
 from ambidex.engine import diagnose, prove
 from ambidex.engine import weights as weighting
 from ambidex.engine.assemble import assembled
@@ -80,7 +81,7 @@ def _compare(job: Job, ref: Trace, first: Trace, batch: Batch, inputs: Any, *, s
     with job.step("pair and carry weights", 0.35):
         pairing = weighting.pair(ref, first, job.user_map)
         if job.weights == "carry":
-            weighting.carry(pairing, ref, job.candidate, first)
+            carrying.carry(pairing, ref, job.candidate, first)
     with job.step("run the candidate", 0.4):
         chained = with_weights(job.candidate, job.candidate.run(batch)) if job.weights == "carry" else first
         again = job.candidate.run(batch, record=False)

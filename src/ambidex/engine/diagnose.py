@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -17,45 +17,26 @@ import numpy as np
 
 from ambidex.core import floor as floors
 from ambidex.core import ops
-from ambidex.core.model import Inspectable
 from ambidex.core.rule import Cause
-from ambidex.core.types import Array, Call
+from ambidex.core.types import Call
 from ambidex.engine import handwritten, weightcauses
-from ambidex.engine.align import Alignment
-from ambidex.engine.measure import Measured, Port, _compare, mask_number
-from ambidex.engine.replay import Player
-from ambidex.engine.variants import is_causal, of_call
-from ambidex.engine.weights import Pairing
+from ambidex.engine.case import (
+    Case,
+    _spatial,
+    explicit_padding,
+    forced_inputs,
+    has_mask,
+    mask_of,
+    masks_differ,
+    padding_of,
+    shortened,
+    worst,
+)
+from ambidex.engine.masks import mask_number
+from ambidex.engine.measure import Measured
+from ambidex.engine.variants import is_causal
+from ambidex.engine.varied import variant_cause
 from ambidex.errors import AmbidexError
-from ambidex.rules import variants as rule_variants
-
-
-@dataclass
-class Case:
-    """What diagnosing needs: both players, the alignment, the weight pairing, masks of positions that count."""
-
-    alignment: Alignment
-    reference: Player
-    candidate: Player
-    pairing: Pairing
-    masks: list[Array] = field(default_factory=list)
-    weights: str = "carry"
-    ports: dict[int, list[Port]] = field(default_factory=dict)  # output ports by candidate call, from the forced run
-
-    @property
-    def model(self) -> Inspectable:
-        assert self.candidate.model is not None
-        return self.candidate.model
-
-    def cause(self, m: Measured, **given: Any) -> Cause:
-        made = Cause(**given)
-        made.reference_path, made.candidate_path = m.reference.path, m.candidate.path
-        made.source = made.source or m.candidate.layer.source
-        made.framework, made.candidate_cls = self.candidate.trace.framework, m.candidate.layer.cls
-        made.reference_framework = self.reference.trace.framework
-        made.before = m.shadow if made.before is None else made.before
-        made.floor = made.floor or m.floor
-        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,27 +51,27 @@ class Item:
 def pair_causes(case: Case, m: Measured) -> list[Cause]:
     """The causes of a layer pair's own difference (shadow)."""
     r, c = m.reference, m.candidate
-    items = _items(case, m)
+    items = items_of(case, m)
     tried: list[str] = []
     for size in range(1, min(len(items), 4) + 1):
         for subset in combinations(items, size):
-            after = _after(case, m, subset)
+            after = after_change(case, m, subset)
             if after is not None and after <= floors.RATIO * m.floor:
-                return [_item_cause(case, m, item, after, tried) for item in _told(subset)]
+                return [_item_cause(case, m, item, after, tried) for item in told_items(subset)]
             tried.append(" + ".join(i.name for i in subset))
     behind = _behind_crop(case, m)
     if behind is not None:
         return [behind]
-    found = _variant(case, m, tried)
+    found = variant_cause(case, m, tried)
     if found is not None:
         return [found]
     unknown = case.cause(m, kind="unknown", op=c.op or r.op, name=c.layer.cls)
-    unknown.tried = _short(tried)
+    unknown.tried = shortened(tried)
     unknown.detail = {"differs": [f"{i.kind} {i.name}" for i in items], "reference_op": r.op, "candidate_op": c.op}
     return [unknown]
 
 
-def _told(subset: Sequence[Item]) -> list[Item]:
+def told_items(subset: Sequence[Item]) -> list[Item]:
     """Settings that only follow from another one of the same layer are not told apart from it."""
     names = {i.name for i in subset if i.kind == "attr"}
     follows: set[str] = set()
@@ -133,11 +114,7 @@ def _behind_crop(case: Case, m: Measured) -> Cause | None:
     )
 
 
-def _short(tried: list[str]) -> list[str]:
-    return list(dict.fromkeys(tried))[:12]
-
-
-def _items(case: Case, m: Measured) -> list[Item]:
+def items_of(case: Case, m: Measured) -> list[Item]:
     r, c = m.reference, m.candidate
     items: list[Item] = []
     if r.op and c.op and r.op != c.op:
@@ -154,13 +131,13 @@ def _items(case: Case, m: Measured) -> list[Item]:
             kernel=kernel,
             rank=r.inputs[0].ndim if r.inputs else None,
             training=False,
-            masked=_has_mask(r) or _has_mask(c) or r.op == "Attention" and len(r.inputs) > 3,
+            masked=has_mask(r) or has_mask(c) or r.op == "Attention" and len(r.inputs) > 3,
         ).items():
             if name not in {"cell", "return_sequences", "output_shape", "keep_reversed"}:
                 items.append(Item("attr", name, (a, b)))
         pads = [i for i in items if i.name in {"pads", "auto_pad"}]
         if len(pads) > 1:  # one setting in two attributes
-            items = [i for i in items if i not in pads] + [Item("attr", "pads", (_padding(r), _padding(c)))]
+            items = [i for i in items if i not in pads] + [Item("attr", "pads", (padding_of(r), padding_of(c)))]
     roles = case.pairing.unequal.get((r.path, c.path), [])
     own, other = case.candidate.weights(c), case.reference.weights(r)
     for role in roles if case.weights == "keep" else [x for x in roles if x in own and own[x].size != other[x].size]:
@@ -169,109 +146,20 @@ def _items(case: Case, m: Measured) -> list[Item]:
         if (role in own) != (role in other):
             items.append(Item("parameter", role))
     if explicit_padding(case, m) is not None and not any(i.name == "pads" for i in items):
-        items.insert(0, Item("attr", "pads", (_padding(r), f"zeros of a layer in front ({explicit_padding(case, m)})")))
-    if r.op == c.op and _has_mask(r) != _has_mask(c):
-        items.append(Item("mask", "missing" if _has_mask(r) else "extra"))
-    elif r.op == c.op and _has_mask(r):
-        a, b = _mask_of(r), _mask_of(c)
-        told = _masks_differ(a, b)
+        items.insert(
+            0, Item("attr", "pads", (padding_of(r), f"zeros of a layer in front ({explicit_padding(case, m)})"))
+        )
+    if r.op == c.op and has_mask(r) != has_mask(c):
+        items.append(Item("mask", "missing" if has_mask(r) else "extra"))
+    elif r.op == c.op and has_mask(r):
+        a, b = mask_of(r), mask_of(c)
+        told = masks_differ(a, b)
         if told:
             items.append(Item("mask", told))
     return items
 
 
-def _masks_differ(a: Array, b: Array) -> str:
-    """How two boolean masks differ: inverted, causal (only the candidate hides the future) or just differs; "" if not."""
-    if a.dtype != bool or b.dtype != bool:
-        return ""
-    if a.ndim != b.ndim:
-        a, b = ((x[:, None, None] if x.ndim == 2 else x[:, None] if x.ndim == 3 else x) for x in (a, b))
-    try:
-        a, b = np.broadcast_arrays(a, b)
-    except ValueError:
-        return "differs"
-    if np.array_equal(a, b):
-        return ""
-    if np.array_equal(a, ~b):
-        return "inverted"
-    tri = np.tril(np.ones(a.shape[-2:], bool))
-    if np.array_equal(b, a & tri):
-        return "causal_extra"
-    return "causal_missing" if np.array_equal(a, b & tri) else "differs"
-
-
-def explicit_padding(case: Case, m: Measured) -> str | None:
-    """The path of a padding layer in front of this call of the candidate that the reference has not."""
-    if m.before_padding is None:
-        return None
-    r, c = m.before_padding
-    return c.path if c is not m.candidate and r is m.reference else None
-
-
-def _padding(call: Call) -> Any:
-    attrs = call.layer.attrs
-    return attrs.get("auto_pad") if attrs.get("auto_pad", "NOTSET") != "NOTSET" else attrs.get("pads")
-
-
-def _spatial(call: Call) -> tuple[int, ...] | None:
-    layout, shape = call.layer.layout, call.inputs[0].shape if call.inputs else ()
-    if len(layout) != len(shape) or "C" not in layout or "N" not in layout:
-        return None
-    return tuple(n for n, axis in zip(shape, layout, strict=True) if axis not in "NC")
-
-
-def _has_mask(call: Call) -> bool:
-    return mask_number(call) is not None
-
-
-def _mask_of(call: Call) -> Array:
-    number = mask_number(call)
-    assert number is not None
-    return call.inputs[number]
-
-
-def forced_inputs(m: Measured, *, unpadded: bool = False) -> list[Array]:
-    """The candidate's inputs as the reference's values; ``unpadded``: also where a padding layer stands in front."""
-    made = [np.asarray(v) for v in m.candidate.inputs]
-    for a in m.arrived:
-        if m.before_padding is not None and a.port.candidate == 0:
-            if unpadded:
-                made[0] = a.wanted.astype(made[0].dtype)
-            continue
-        made[a.port.candidate] = a.wanted.astype(made[a.port.candidate].dtype)
-    return made
-
-
-def worst(m: Measured, outputs: Sequence[Array] | None, masks: list[Array]) -> float | None:
-    """The largest difference of these candidate outputs to the reference's."""
-    if outputs is None:
-        return None
-    found = 0.0
-    for port in m.outputs:
-        wanted = port.view.to(m.reference.outputs[port.reference])
-        if port.candidate >= len(outputs) or outputs[port.candidate].size != wanted.size:
-            return None
-        found = max(found, _compare(wanted, outputs[port.candidate].reshape(wanted.shape), masks))
-    if not m.outputs:  # shapes differed: any output of the reference's size, under the plainest view
-        from ambidex.engine.measure import forced_view
-
-        wanted = m.reference.outputs[0]
-        layouts = _layout_names(m)
-        moved = wanted.transpose([layouts[0].index(ch) for ch in layouts[1]]) if layouts else wanted
-        if not outputs or outputs[0].shape != moved.shape:
-            return None
-        del forced_view
-        found = _compare(moved, outputs[0], masks)
-    return found
-
-
-def _layout_names(m: Measured) -> tuple[str, str] | None:
-    a, b = m.reference.layer.layout, m.candidate.layer.layout
-    ok = len(a) == len(b) == m.reference.outputs[0].ndim and set(a) == set(b)
-    return (a, b) if ok else None
-
-
-def _after(case: Case, m: Measured, subset: Sequence[Item]) -> float | None:
+def after_change(case: Case, m: Measured, subset: Sequence[Item]) -> float | None:
     """The difference with these items made like the reference; None when it could not be run."""
     live = _live(case, m, subset)
     if live is not None:
@@ -294,12 +182,12 @@ def _after(case: Case, m: Measured, subset: Sequence[Item]) -> float | None:
             else:
                 weights.pop(item.name, None)
         elif item.kind == "mask" and item.name == "missing":
-            inputs.append(_mask_of(r))
+            inputs.append(mask_of(r))
             names.append("mask")
         elif item.kind == "mask" and item.name in {"inverted", "differs", "causal_extra", "causal_missing"}:
             number = mask_number(c)
             assert number is not None
-            inputs[number] = _mask_of(r)
+            inputs[number] = mask_of(r)
         elif item.kind == "mask":
             i = mask_number(c)
             assert i is not None
@@ -346,7 +234,7 @@ def _live(case: Case, m: Measured, subset: Sequence[Item]) -> float | None:
 def _item_cause(case: Case, m: Measured, item: Item, after: float, tried: list[str]) -> Cause:
     r, c = m.reference, m.candidate
     proof = "candidate's layer run again with this changed, fed the reference's input"
-    common: dict[str, Any] = {"after": after, "proven": True, "proof": proof, "tried": _short(tried)}
+    common: dict[str, Any] = {"after": after, "proven": True, "proof": proof, "tried": shortened(tried)}
     if item.kind == "op":
         return case.cause(m, kind="op", op=r.op, name=c.op, reference=r.layer.attrs, candidate=c.layer.attrs, **common)
     if item.kind == "attr":
@@ -372,7 +260,7 @@ def _item_cause(case: Case, m: Measured, item: Item, after: float, tried: list[s
         return case.cause(m, kind="attr", op=r.op, name="is_causal", reference=False, candidate=True, **common)
     if item.kind == "mask":
         holder = r if item.name != "extra" else c
-        causal = item.name in {"missing", "extra"} and is_causal(_mask_of(holder))
+        causal = item.name in {"missing", "extra"} and is_causal(mask_of(holder))
         if causal and item.name == "extra":
             return case.cause(m, kind="attr", op=r.op, name="is_causal", reference=False, candidate=True, **common)
         return case.cause(
@@ -421,127 +309,6 @@ def merge_weights(case: Case, m: Measured, causes: list[Cause]) -> list[Cause]:
     first = next(c for c in causes if c.kind == "weight")
     merged = weight_cause(case, m, roles, after=first.after, proven=first.proven, proof=first.proof, tried=first.tried)
     return [c for c in causes if c.kind != "weight"] + [merged]
-
-
-def _variant(case: Case, m: Measured, tried: list[str]) -> Cause | None:
-    """Another way to compute the call, on either side, after which both agree."""
-    r, c = m.reference, m.candidate
-    inputs = forced_inputs(m)
-    targets = [m.candidate.computed[p.candidate] for p in m.outputs]
-    for v in [*of_call(r), *rule_variants(r)]:
-        outputs = _vary(case.reference, r, r.inputs, v)
-        if (
-            outputs is not None
-            and m.outputs
-            and all(
-                p.reference < len(outputs)
-                and outputs[p.reference].size == t.size
-                and _compare(p.view.to(outputs[p.reference].reshape(r.computed[p.reference].shape)), t, case.masks)
-                <= floors.RATIO * m.floor
-                for p, t in zip(m.outputs, targets, strict=True)
-            )
-        ):
-            return _variant_cause(
-                case, m, v, r, after=0.0, of="the reference's operator in this way gives the candidate's output"
-            )
-        tried.append(f"{v.kind} {v.name}")
-    for v in [*of_call(c), *rule_variants(c)]:
-        after = worst(m, _vary(case.candidate, c, inputs, v), case.masks)
-        if after is not None and after <= floors.RATIO * m.floor:
-            return _variant_cause(
-                case,
-                m,
-                v,
-                c,
-                after=after,
-                of="the candidate's operator changed in this way gives the reference's output",
-                mirrored=True,
-            )
-    return None
-
-
-def _vary(player: Player, call: Call, inputs: Sequence[Array], v: Any) -> list[Array] | None:
-    if v.compute is not None:
-        try:
-            return [np.asarray(x) for x in v.compute(list(inputs))]
-        except (ValueError, IndexError, TypeError):
-            return None
-    if v.feed is not None:
-        try:
-            return player.compute(call, list(v.feed(list(inputs))))
-        except (ValueError, IndexError, TypeError):
-            return None
-    attrs = {k: x for k, x in (v.attrs or {}).items() if k != "scale_name"}
-    return player.canonical(v.op, attrs, player.weights(call), inputs, call.layer.layout)
-
-
-def _variant_cause(
-    case: Case, m: Measured, v: Any, call: Call, *, after: float, of: str, mirrored: bool = False
-) -> Cause:
-    made = describe_variant(v, call, mirrored)
-    return case.cause(m, **made, after=after, proven=True, proof=of)
-
-
-def describe_variant(v: Any, call: Call, mirrored: bool) -> dict[str, Any]:
-    """A variant in the words of a cause. ``mirrored``: it was the candidate that had to be changed."""
-    own = call.layer.attrs
-    if v.kind == "missing":
-        others = [o for i, o in enumerate(call.origins) if str(i) != v.name]
-        if call.op == "Add" and len(others) == 1 and others[0][0] == "weight":  # a bias of hand-written code
-            side = "candidate" if mirrored else "reference"
-            return {
-                "kind": "parameter",
-                "op": call.op,
-                "name": "B",
-                side: str(others[0][1]),
-                "detail": {"effect": True},
-            }
-        return {
-            "kind": "extra" if mirrored else "missing",
-            "op": call.op,
-            "name": _role_of(call, v),
-            "detail": {"kept_input": v.name},
-        }
-    if v.kind == "mask":
-        name = v.name if not mirrored else {"missing": "extra"}.get(v.name, v.name)
-        return {"kind": "mask", "op": call.op, "name": name}
-    if v.kind == "op":
-        values = (own, v.attrs) if not mirrored else (v.attrs, own)
-        names = (call.op, v.op) if not mirrored else (v.op, call.op)
-        return {"kind": "op", "op": names[0], "name": names[1], "reference": values[0], "candidate": values[1]}
-    if v.kind == "attr" and v.op == call.op:
-        changed = ops.differing_attrs(call.op, own, {k: x for k, x in (v.attrs or {}).items() if k != "scale_name"})
-        name = v.name if v.name in changed else next(iter(changed), v.name)
-        a, b = changed.get(name, (own.get(name), v.value))
-        a, b = (a, b) if not mirrored else (b, a)
-        return {
-            "kind": "attr",
-            "op": call.op,
-            "name": name,
-            "reference": a,
-            "candidate": b,
-            "detail": {"scale_name": (v.attrs or {}).get("scale_name", "")},
-        }
-    if v.kind == "wiring":
-        shift = -v.value if mirrored else v.value
-        return {
-            "kind": "wiring",
-            "op": "Gather",
-            "name": "index",
-            "reference": 0,
-            "candidate": shift,
-            "detail": {"shift": shift},
-        }
-    return {"kind": v.kind, "op": call.op, "name": v.name, "candidate" if not mirrored else "reference": v.value}
-
-
-def _role_of(call: Call, v: Any) -> str:
-    if call.op == "Add" and len(call.inputs) == 2:
-        kinds = {o[0] for o in call.origins}
-        return "residual" if kinds <= {"call", "input"} else "term"
-    if call.op in {"Mul", "Div"}:
-        return "scale" if min(x.size for x in call.inputs) == 1 or len(call.inputs) == 1 else "factor"
-    return ""
 
 
 def drawing(calls: Iterable[Call]) -> list[Call]:

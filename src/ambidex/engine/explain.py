@@ -7,7 +7,8 @@ from ambidex.core.rule import Cause
 from ambidex.core.trace import Trace
 from ambidex.core.types import Call
 from ambidex.engine import align, diagnose, prove
-from ambidex.engine.glue import Gap, Glue
+from ambidex.engine.gap import Gap
+from ambidex.engine.glue import Glue
 from ambidex.engine.job import Job
 from ambidex.engine.layout import difference
 from ambidex.engine.measure import Forced, run_forced

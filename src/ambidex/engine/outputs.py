@@ -11,9 +11,9 @@ from ambidex.core.rule import Cause
 from ambidex.core.trace import Trace
 from ambidex.core.types import Array
 from ambidex.engine.align import Alignment
-from ambidex.engine.glue import Gap
+from ambidex.engine.gap import Gap
 from ambidex.engine.layout import View, difference, scale, views
-from ambidex.engine.measure import _compare
+from ambidex.engine.masks import off
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ def pair_outputs(a: Alignment, forced: Trace, masks: list[Array]) -> list[Paired
         received = cand.outputs[c]
         origin, mine = ref.output_origins.get(n, ("const", "", 0)), cand.output_origins.get(c, ("const", "", 0))
         floor = max(floors.least(wanted), _origin_floor(ref, origin), _origin_floor(cand, mine))
-        d = _compare(wanted, received, masks)
+        d = off(wanted, received, masks)
         gap = (
             Gap(origin, mine, wanted, received, view, floor, f"output {n}", c, None, d)
             if d > floors.RATIO * floor
@@ -123,7 +123,7 @@ def whole(paired: list[Paired], ref: Trace, run: Trace, masks: list[Array]) -> t
         wanted, got = p.view.to(ref.outputs[p.reference]), run.outputs[p.candidate]
         if got.size != wanted.size:
             return float("inf"), scale(wanted), p.reference
-        d, s = _compare(wanted, got.reshape(wanted.shape), masks), scale(wanted)
+        d, s = off(wanted, got.reshape(wanted.shape), masks), scale(wanted)
         if worst is None or d / s > worst[0] / worst[1]:
             worst = (d, s, p.reference)
     if worst is None:

@@ -12,8 +12,8 @@ import numpy as np
 from ambidex.core.model import Batch
 from ambidex.core.trace import Trace
 from ambidex.core.types import Array, Call, Plan
-from ambidex.engine.diagnose import Case
-from ambidex.engine.glue import Gap
+from ambidex.engine.case import Case
+from ambidex.engine.gap import Gap
 from ambidex.engine.measure import Measured
 from ambidex.engine.replay import region_of, replay
 from ambidex.errors import AmbidexError

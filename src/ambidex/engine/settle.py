@@ -6,6 +6,7 @@ from ambidex.core import floor as floors
 from ambidex.core.model import Batch
 from ambidex.core.trace import Trace
 from ambidex.engine import align
+from ambidex.engine import carry as carrying
 from ambidex.engine import weights as weighting
 from ambidex.engine.job import Job
 from ambidex.engine.measure import Forced, run_forced
@@ -98,11 +99,11 @@ def settled(
         return a, forced, pairing, chained
     best = count_faults(forced)
     tried = False
-    for change in weighting.alternatives(pairing, ref, first, forced.pairs.values()):
+    for change in carrying.alternatives(pairing, ref, first, forced.pairs.values()):
         if best == 0:
             break
         tried = True
-        weighting.carry(change, ref, job.candidate, first)
+        carrying.carry(change, ref, job.candidate, first)
         try:
             run = with_weights(job.candidate, job.candidate.run(batch))
             other, other_forced = lined_up(job, ref, run, change, batch)
@@ -118,7 +119,7 @@ def settled(
                     else entry.how
                 )
     if tried:
-        weighting.carry(pairing, ref, job.candidate, first)
+        carrying.carry(pairing, ref, job.candidate, first)
     return a, forced, pairing, chained
 
 

@@ -16,7 +16,7 @@ from ambidex.core.model import Batch, Inspectable
 from ambidex.core.rule import Cause
 from ambidex.core.trace import Trace
 from ambidex.core.types import Array, Call, Plan
-from ambidex.engine.diagnose import Case
+from ambidex.engine.case import Case
 from ambidex.engine.layout import difference
 from ambidex.engine.measure import Measured
 from ambidex.errors import UnsupportedError
