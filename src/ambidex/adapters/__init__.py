@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from ambidex.core.model import Inspectable
 
 #: framework package -> adapter module; a live object's framework is loaded already, so nothing else is asked
-ADAPTERS = {"torch": "ambidex.adapters.torch_", "keras": "ambidex.adapters.keras_"}
+#: Keras first: on its torch backend a Keras model is a torch module too
+ADAPTERS = {"keras": "ambidex.adapters.keras_", "torch": "ambidex.adapters.torch_"}
 
 
 def adapter(framework: str) -> Any:

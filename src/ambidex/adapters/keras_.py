@@ -42,7 +42,9 @@ class KerasModel:
         self.model = model
         self._known: Tree | None = None
         self._saved: dict[str, Saved] = {}
-        self._handed: dict[int, tuple[weakref.ref[Array], Any]] = {}  # id of an array of weights() -> it, and its tensor
+        self._handed: dict[
+            int, tuple[weakref.ref[Array], Any]
+        ] = {}  # id of an array of weights() -> it, and its tensor
 
     # ------------------------------------------------------------------ structure
     def _tree(self) -> Tree:
@@ -50,8 +52,11 @@ class KerasModel:
             from ambidex.adapters.keras_tree import Tree, is_built
 
             if not is_built(self.model):
-                raise InputError(f"the Keras model {self.model.name!r} has no weights yet",
-                                 "it is built when it is first called", "Run it once, or build it in the factory")
+                raise InputError(
+                    f"the Keras model {self.model.name!r} has no weights yet",
+                    "it is built when it is first called",
+                    "Run it once, or build it in the factory",
+                )
             self._known = Tree(self.model)
         return self._known
 
@@ -116,8 +121,15 @@ class KerasModel:
         kl.set_weights(self._tree().objects[path], dict(values))
 
     # ------------------------------------------------------------------ running
-    def run(self, batch: Batch, plan: Plan | None = None, *, record: bool = True, training: bool = False,
-            exact: bool | Collection[str] = False) -> Trace:
+    def run(
+        self,
+        batch: Batch,
+        plan: Plan | None = None,
+        *,
+        record: bool = True,
+        training: bool = False,
+        exact: bool | Collection[str] = False,
+    ) -> Trace:
         from ambidex.adapters.keras_inputs import Arguments, outputs_by_name
         from ambidex.adapters.keras_state import kept_state, versions
         from ambidex.adapters.keras_tape import CONST, Tape
@@ -180,8 +192,11 @@ class KerasModel:
             if tape is not None and tape.failed is not None:
                 path, cls = tape.failed
                 where = f" in layer {path!r} ({cls})" if path else ""
-            raise RunError(f"the Keras model raised {type(e).__name__}{where}", text,
-                           "Check the inputs' number, order, shapes and dtypes") from e
+            raise RunError(
+                f"the Keras model raised {type(e).__name__}{where}",
+                text,
+                "Check the inputs' number, order, shapes and dtypes",
+            ) from e
 
     @contextmanager
     def _patches(self, plan: Plan) -> Iterator[None]:

@@ -54,7 +54,9 @@ _NAMED: dict[str, Callable[..., Activation]] = {
     "soft_shrink": lambda threshold=0.5: ("SoftShrink", {"lambd": float(threshold)}),
     "hard_shrink": lambda threshold=0.5: ("HardShrink", {"lambd": float(threshold)}),
     "threshold": lambda threshold, default_value: (
-        "Threshold", {"threshold": float(threshold), "value": float(default_value)}),
+        "Threshold",
+        {"threshold": float(threshold), "value": float(default_value)},
+    ),
     "sparse_plus": lambda: ("SparsePlus", {}),
     "squareplus": lambda b=4: ("Squareplus", {"b": float(b)}),
     "silu": lambda: ("Swish", {"alpha": 1.0}),
@@ -236,10 +238,32 @@ def _tidy(value: float) -> float:
 def _candidates(at: Callable[[float], float]) -> list[Activation]:
     """Activations to try: those without parameters, then those whose parameter is read off the function."""
     found: list[Activation] = [("Identity", {}), ("Relu", {}), _gelu(False), _gelu(True)]
-    found += [_NAMED[n]() for n in (
-        "tanh", "sigmoid", "silu", "mish", "softplus", "selu", "elu", "softsign", "hard_sigmoid", "hard_silu", "relu6",
-        "exp", "log_sigmoid", "tanh_shrink", "soft_shrink", "hard_shrink", "sparse_plus", "sparse_sigmoid",
-        "squareplus", "softmax", "log_softmax")]
+    found += [
+        _NAMED[n]()
+        for n in (
+            "tanh",
+            "sigmoid",
+            "silu",
+            "mish",
+            "softplus",
+            "selu",
+            "elu",
+            "softsign",
+            "hard_sigmoid",
+            "hard_silu",
+            "relu6",
+            "exp",
+            "log_sigmoid",
+            "tanh_shrink",
+            "soft_shrink",
+            "hard_shrink",
+            "sparse_plus",
+            "sparse_sigmoid",
+            "squareplus",
+            "softmax",
+            "log_softmax",
+        )
+    ]
     found += [("Softmax", {"axis": -2}), ("LogSoftmax", {"axis": -2})]
     low, high, zero = at(-60.0), at(60.0), at(0.0)
     found.append(("LeakyRelu", {"alpha": _tidy(low / -60.0)}))

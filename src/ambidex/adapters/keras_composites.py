@@ -85,8 +85,15 @@ def _bare(layer: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _whole(tape: Tape, layer: Any, path: str, fn: Callable[..., Any], args: Any, kwargs: Any,
-           exact: Callable[..., Any] | None = None) -> Any:
+def _whole(
+    tape: Tape,
+    layer: Any,
+    path: str,
+    fn: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+    exact: Callable[..., Any] | None = None,
+) -> Any:
     training = bool(tape.training if kwargs.get("training") is None else kwargs["training"])
     exact_fn = None if is_random(layer, training) else in_float64(layer, exact or layer.call)
     known = tape.tree.by_path.get(path)
@@ -119,8 +126,9 @@ def _in_parts(tape: Tape, layer: Any, path: str, args: Any, kwargs: Any) -> Any:
     for name, part in kl.parts(layer):
         full = join(path, name)
         known = tape.tree.by_path[full]
-        value = tape.execute(full, partial(_same, known), part.call, (value,), {}, parameters=("inputs",),
-                             exact_fn=part.call)
+        value = tape.execute(
+            full, partial(_same, known), part.call, (value,), {}, parameters=("inputs",), exact_fn=part.call
+        )
     return _activation(tape, layer, full, value) if full in tape.tree.activations else value
 
 
@@ -148,8 +156,15 @@ def _core(tape: Tape, layer: Any, path: str) -> Iterator[None]:
             return compute(query=q, key=k, value=v, attention_mask=mask, **given)
 
         exact_fn = None if is_random(layer, tape.training) else in_float64(layer, fn)
-        return tape.execute(full, lambda: described, fn, (q, k, v), {} if mask is None else {"mask": mask},
-                            parameters=("q", "k", "v"), exact_fn=exact_fn)
+        return tape.execute(
+            full,
+            lambda: described,
+            fn,
+            (q, k, v),
+            {} if mask is None else {"mask": mask},
+            parameters=("q", "k", "v"),
+            exact_fn=exact_fn,
+        )
 
     with set_in_dict(layer, "_compute_attention", core):
         if not hasattr(layer, "_compute_attention_mask"):

@@ -45,8 +45,9 @@ def _conv(layer: Any, ndim: int | None) -> Translation:
 
 
 def _depthwise(layer: Any, ndim: int | None) -> Translation:
-    return Translation("Conv", conv_attrs(layer, int(layer.kernel.shape[-2])),
-                       spatial_layout(layer.rank, layer.data_format))
+    return Translation(
+        "Conv", conv_attrs(layer, int(layer.kernel.shape[-2])), spatial_layout(layer.rank, layer.data_format)
+    )
 
 
 def _conv_transpose(layer: Any, ndim: int | None) -> Translation:
@@ -57,18 +58,31 @@ def _conv_transpose(layer: Any, ndim: int | None) -> Translation:
         begin.append(b)
         end.append(e)
         extra.append(x)
-    return Translation("ConvTranspose", {
-        "kernel_shape": list(layer.kernel_size), "strides": list(layer.strides),
-        "dilations": list(layer.dilation_rate), "group": 1, "pads": begin + end, "output_padding": extra,
-        "auto_pad": "NOTSET",
-    }, spatial_layout(layer.rank, layer.data_format))
+    return Translation(
+        "ConvTranspose",
+        {
+            "kernel_shape": list(layer.kernel_size),
+            "strides": list(layer.strides),
+            "dilations": list(layer.dilation_rate),
+            "group": 1,
+            "pads": begin + end,
+            "output_padding": extra,
+            "auto_pad": "NOTSET",
+        },
+        spatial_layout(layer.rank, layer.data_format),
+    )
 
 
 def _pool(layer: Any, ndim: int | None) -> Translation:
     kernel, strides = list(layer.pool_size), list(layer.strides)
     n = len(kernel)
-    attrs: Attrs = {"kernel_shape": kernel, "strides": strides, "dilations": [1] * n, "ceil_mode": False,
-                    **window_padding(layer.padding, kernel, strides, [1] * n)}
+    attrs: Attrs = {
+        "kernel_shape": kernel,
+        "strides": strides,
+        "dilations": [1] * n,
+        "ceil_mode": False,
+        **window_padding(layer.padding, kernel, strides, [1] * n),
+    }
     if layer.pool_mode == "average":
         attrs["count_include_pad"] = False
     op = "MaxPool" if layer.pool_mode == "max" else "AveragePool"
@@ -94,9 +108,16 @@ def _batch_norm(layer: Any, ndim: int | None) -> Translation | None:
     layout = channel_layout(layer.axis, rank_of(layer, ndim))
     if layout is None or layer.renorm:
         return None
-    return Translation("BatchNormalization", {
-        "epsilon": float(layer.epsilon), "momentum": float(layer.momentum), "unbiased": False, "training_mode": False,
-    }, layout)
+    return Translation(
+        "BatchNormalization",
+        {
+            "epsilon": float(layer.epsilon),
+            "momentum": float(layer.momentum),
+            "unbiased": False,
+            "training_mode": False,
+        },
+        layout,
+    )
 
 
 def _norm_axis(layer: Any, ndim: int | None) -> int | list[int]:
@@ -135,8 +156,10 @@ def _group_norm(layer: Any, ndim: int | None) -> Translation | None:
 
 
 def _standardize(layer: Any, ndim: int | None) -> Translation:
-    return Translation("Standardize", {"axis": [int(a) for a in layer.axis], "epsilon": float(keras.backend.epsilon()),
-                                       "invert": bool(layer.invert)})
+    return Translation(
+        "Standardize",
+        {"axis": [int(a) for a in layer.axis], "epsilon": float(keras.backend.epsilon()), "invert": bool(layer.invert)},
+    )
 
 
 # ---------------------------------------------------------------- activations and shapes
@@ -154,8 +177,9 @@ def _with_axis(attrs: Attrs, ndim: int | None) -> Attrs:
 
 
 def _relu(layer: Any, ndim: int | None) -> Translation | None:
-    op, attrs = keras_activations.named("relu", {
-        "negative_slope": layer.negative_slope, "max_value": layer.max_value, "threshold": layer.threshold}) or ("", {})
+    op, attrs = keras_activations.named(
+        "relu", {"negative_slope": layer.negative_slope, "max_value": layer.max_value, "threshold": layer.threshold}
+    ) or ("", {})
     return Translation(op, attrs) if op else None
 
 
@@ -208,14 +232,18 @@ def _pads(pairs: Any) -> list[int]:
 
 def _pad(layer: Any, ndim: int | None) -> Translation:
     pads = _pads(layer.padding)
-    return Translation("Pad", {"pads": pads, "mode": "constant", "value": 0.0},
-                       spatial_layout(len(pads) // 2, layer.data_format))
+    return Translation(
+        "Pad", {"pads": pads, "mode": "constant", "value": 0.0}, spatial_layout(len(pads) // 2, layer.data_format)
+    )
 
 
 def _crop(layer: Any, ndim: int | None) -> Translation:
     pads = [-p for p in _pads(layer.cropping)]
-    return Translation("Pad", {"pads": pads, "mode": "constant", "value": 0.0},
-                       spatial_layout(len(pads) // 2, getattr(layer, "data_format", None)))
+    return Translation(
+        "Pad",
+        {"pads": pads, "mode": "constant", "value": 0.0},
+        spatial_layout(len(pads) // 2, getattr(layer, "data_format", None)),
+    )
 
 
 def resize_attrs(interpolation: str, antialias: bool = False) -> Attrs:
@@ -225,8 +253,12 @@ def resize_attrs(interpolation: str, antialias: bool = False) -> Attrs:
     repeats the border, unless it antialiases.
     """
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(interpolation, interpolation)
-    attrs: Attrs = {"mode": mode, "coordinate_transformation_mode": "half_pixel",
-                    "nearest_mode": "round_prefer_ceil", "antialias": bool(antialias and mode != "nearest")}
+    attrs: Attrs = {
+        "mode": mode,
+        "coordinate_transformation_mode": "half_pixel",
+        "nearest_mode": "round_prefer_ceil",
+        "antialias": bool(antialias and mode != "nearest"),
+    }
     if mode == "cubic":
         plain = None if attrs["antialias"] else keras.backend.backend()
         attrs.update(cubic_coeff_a=-0.75 if plain == "torch" else -0.5, exclude_outside=plain != "torch")
@@ -241,16 +273,25 @@ def _upsampling(layer: Any, ndim: int | None) -> Translation:
     attrs = resize_attrs(mode)
     if mode == "nearest":  # a repeat: for whole factors the same as 'asymmetric' with 'floor'
         attrs.update(coordinate_transformation_mode="asymmetric", nearest_mode="floor")
-    return Translation("Resize", {**attrs, "scales": [float(s) for s in size], "sizes": None},
-                       spatial_layout(len(size), getattr(layer, "data_format", None)))
+    return Translation(
+        "Resize",
+        {**attrs, "scales": [float(s) for s in size], "sizes": None},
+        spatial_layout(len(size), getattr(layer, "data_format", None)),
+    )
 
 
 def _resizing(layer: Any, ndim: int | None) -> Translation | None:
     if layer.crop_to_aspect_ratio or layer.pad_to_aspect_ratio:
         return None
-    return Translation("Resize", {**resize_attrs(layer.interpolation, layer.antialias), "scales": None,
-                                  "sizes": [int(layer.height), int(layer.width)]},
-                       spatial_layout(2, layer.data_format))
+    return Translation(
+        "Resize",
+        {
+            **resize_attrs(layer.interpolation, layer.antialias),
+            "scales": None,
+            "sizes": [int(layer.height), int(layer.width)],
+        },
+        spatial_layout(2, layer.data_format),
+    )
 
 
 def _dot(layer: Any, ndim: int | None) -> Translation | None:
@@ -292,8 +333,13 @@ def attention_attrs(layer: Any) -> Attrs:
         heads = getattr(layer, "_num_heads", None) or layer.num_query_heads
         rate = float(getattr(layer, "_dropout", getattr(layer, "dropout", 0.0)) or 0.0)
         scale = float(getattr(layer, multi_head_scale(layer)))
-        attrs: Attrs = {"scale": scale, "num_heads": int(heads), "is_causal": None, "softmax_axis": -1,
-                        "masked_row": "zero" if rate > 0 else "uniform"}
+        attrs: Attrs = {
+            "scale": scale,
+            "num_heads": int(heads),
+            "is_causal": None,
+            "softmax_axis": -1,
+            "masked_row": "zero" if rate > 0 else "uniform",
+        }
         if hasattr(layer, "num_key_value_heads"):
             attrs["kv_num_heads"] = int(layer.num_key_value_heads)
         if rate:
@@ -319,15 +365,19 @@ _TABLE: dict[str, Callable[[Any, int | None], Translation | None]] = {
     "BatchNormalization": _batch_norm,
     "LayerNormalization": _layer_norm,
     "RMSNormalization": lambda layer, ndim: Translation(
-        "RMSNormalization", {"axis": _norm_axis(layer, ndim), "epsilon": float(layer.epsilon)}),
+        "RMSNormalization", {"axis": _norm_axis(layer, ndim), "epsilon": float(layer.epsilon)}
+    ),
     "GroupNormalization": _group_norm,
     "UnitNormalization": lambda layer, ndim: Translation(
-        "LpNormalization", {"axis": _unit_axis(layer, ndim), "p": 2, "epsilon": 1e-12}),
+        "LpNormalization", {"axis": _unit_axis(layer, ndim), "p": 2, "epsilon": 1e-12}
+    ),
     "Normalization": _standardize,
     "Embedding": lambda layer, ndim: Translation(
-        "Gather", {"axis": 0, "padding_idx": None, "mask_zero": bool(layer.mask_zero)}),
+        "Gather", {"axis": 0, "padding_idx": None, "mask_zero": bool(layer.mask_zero)}
+    ),
     "ReversibleEmbedding": lambda layer, ndim: Translation(
-        "Gather", {"axis": 0, "padding_idx": None, "mask_zero": bool(layer.mask_zero)}),
+        "Gather", {"axis": 0, "padding_idx": None, "mask_zero": bool(layer.mask_zero)}
+    ),
     **dict.fromkeys(("LSTM", "GRU", "SimpleRNN", "RNN"), keras_recurrent.rnn),
     "Bidirectional": keras_recurrent.bidirectional,
     "PReLU": _prelu,
@@ -345,7 +395,8 @@ _TABLE: dict[str, Callable[[Any, int | None], Translation | None]] = {
     "GaussianNoise": lambda layer, ndim: Translation("GaussianNoise", {"stddev": float(layer.stddev)}),
     "Flatten": _flatten,
     "Reshape": lambda layer, ndim: Translation(
-        "Reshape", {"shape": [0, *(-1 if d is None else int(d) for d in layer.target_shape)]}),
+        "Reshape", {"shape": [0, *(-1 if d is None else int(d) for d in layer.target_shape)]}
+    ),
     "Permute": lambda layer, ndim: Translation("Transpose", {"perm": [0, *map(int, layer.dims)]}),
     **{f"ZeroPadding{n}D": _pad for n in (1, 2, 3)},
     **{f"Cropping{n}D": _crop for n in (1, 2, 3)},
@@ -357,11 +408,11 @@ _TABLE: dict[str, Callable[[Any, int | None], Translation | None]] = {
     "Average": _fixed("Mean"),
     "Maximum": _fixed("Max"),
     "Minimum": _fixed("Min"),
-    "Concatenate": lambda layer, ndim: Translation(
-        "Concat", {"axis": negative(int(layer.axis), rank_of(layer, ndim))}),
+    "Concatenate": lambda layer, ndim: Translation("Concat", {"axis": negative(int(layer.axis), rank_of(layer, ndim))}),
     "Dot": _dot,
     "Rescaling": lambda layer, ndim: Translation(
-        "Affine", {"alpha": _numbers(layer.scale), "beta": _numbers(layer.offset)}),
+        "Affine", {"alpha": _numbers(layer.scale), "beta": _numbers(layer.offset)}
+    ),
     "Masking": lambda layer, ndim: Translation("Masking", {"mask_value": _numbers(layer.mask_value)}),
     "RepeatVector": lambda layer, ndim: Translation("RepeatVector", {"n": int(layer.n)}),
     "Identity": _fixed("Identity"),

@@ -56,5 +56,3 @@ def in_float64(layer: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
 def is_random(layer: Any, training: bool) -> bool:
     """Whether two runs of the layer draw different numbers (float64 draws others than float32)."""
     return training and any(is_seed(v) for v in layer.variables)
-
-

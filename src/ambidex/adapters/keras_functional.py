@@ -18,19 +18,69 @@ P = Mapping[str, Any]
 
 #: functions without parameters that matter
 _PLAIN = {
-    "matmul": "MatMul", "subtract": "Sub", "multiply": "Mul", "divide": "Div", "true_divide": "Div", "power": "Pow",
-    "maximum": "Max", "minimum": "Min", "floor_divide": "FloorDiv", "negative": "Neg", "sqrt": "Sqrt", "rsqrt": "Rsqrt",
-    "reciprocal": "Reciprocal", "square": "Square", "log": "Log", "log1p": "Log1p", "expm1": "Expm1", "erf": "Erf",
-    "absolute": "Abs", "abs": "Abs", "sign": "Sign", "floor": "Floor", "ceil": "Ceil", "round": "Round", "sin": "Sin",
-    "cos": "Cos", "tan": "Tan", "sinh": "Sinh", "cosh": "Cosh", "arcsin": "Asin", "arccos": "Acos", "arctan": "Atan",
-    "arcsinh": "Asinh", "arccosh": "Acosh", "arctanh": "Atanh", "where": "Where", "equal": "Equal", "less": "Less",
-    "not_equal": "NotEqual", "less_equal": "LessOrEqual", "greater": "Greater", "greater_equal": "GreaterOrEqual",
-    "logical_and": "And", "logical_or": "Or", "logical_xor": "Xor", "logical_not": "Not", "isnan": "IsNaN",
-    "isinf": "IsInf", "stop_gradient": "Identity", "copy": "Identity", "convert_to_tensor": "Identity",
+    "matmul": "MatMul",
+    "subtract": "Sub",
+    "multiply": "Mul",
+    "divide": "Div",
+    "true_divide": "Div",
+    "power": "Pow",
+    "maximum": "Max",
+    "minimum": "Min",
+    "floor_divide": "FloorDiv",
+    "negative": "Neg",
+    "sqrt": "Sqrt",
+    "rsqrt": "Rsqrt",
+    "reciprocal": "Reciprocal",
+    "square": "Square",
+    "log": "Log",
+    "log1p": "Log1p",
+    "expm1": "Expm1",
+    "erf": "Erf",
+    "absolute": "Abs",
+    "abs": "Abs",
+    "sign": "Sign",
+    "floor": "Floor",
+    "ceil": "Ceil",
+    "round": "Round",
+    "sin": "Sin",
+    "cos": "Cos",
+    "tan": "Tan",
+    "sinh": "Sinh",
+    "cosh": "Cosh",
+    "arcsin": "Asin",
+    "arccos": "Acos",
+    "arctan": "Atan",
+    "arcsinh": "Asinh",
+    "arccosh": "Acosh",
+    "arctanh": "Atanh",
+    "where": "Where",
+    "equal": "Equal",
+    "less": "Less",
+    "not_equal": "NotEqual",
+    "less_equal": "LessOrEqual",
+    "greater": "Greater",
+    "greater_equal": "GreaterOrEqual",
+    "logical_and": "And",
+    "logical_or": "Or",
+    "logical_xor": "Xor",
+    "logical_not": "Not",
+    "isnan": "IsNaN",
+    "isinf": "IsInf",
+    "stop_gradient": "Identity",
+    "copy": "Identity",
+    "convert_to_tensor": "Identity",
 }
 _REDUCE = {
-    "mean": "ReduceMean", "sum": "ReduceSum", "max": "ReduceMax", "amax": "ReduceMax", "min": "ReduceMin",
-    "amin": "ReduceMin", "prod": "ReduceProd", "logsumexp": "ReduceLogSumExp", "var": "ReduceVar", "std": "ReduceStd",
+    "mean": "ReduceMean",
+    "sum": "ReduceSum",
+    "max": "ReduceMax",
+    "amax": "ReduceMax",
+    "min": "ReduceMin",
+    "amin": "ReduceMin",
+    "prod": "ReduceProd",
+    "logsumexp": "ReduceLogSumExp",
+    "var": "ReduceVar",
+    "std": "ReduceStd",
 }
 
 
@@ -114,7 +164,8 @@ def _pad(p: P) -> Found:
     else:
         pads = None if pairs is None else [a for a, _ in pairs] + [b for _, b in pairs]
     mode = {"symmetric": "symmetric", "reflect": "reflect", "edge": "edge", "wrap": "wrap"}.get(
-        p.get("mode", "constant"), "constant")
+        p.get("mode", "constant"), "constant"
+    )
     # all axes, batch and channel included: a function does not say which axis is which
     return "Pad", {"pads": pads, "mode": mode, "value": number(p.get("constant_values")) or 0.0}
 
@@ -128,8 +179,12 @@ def _window(p: P, kernel: Any, n: int | None) -> Attrs:
     if size is None:
         same = p.get("padding", "valid") == "same"
         return {"strides": strides, "dilations": dilations, "pads": 0, "auto_pad": "SAME_UPPER" if same else "NOTSET"}
-    return {"kernel_shape": size, "strides": strides, "dilations": dilations,
-            **keras_words.window_padding(p.get("padding", "valid"), size, strides, dilations)}
+    return {
+        "kernel_shape": size,
+        "strides": strides,
+        "dilations": dilations,
+        **keras_words.window_padding(p.get("padding", "valid"), size, strides, dilations),
+    }
 
 
 def _pool(op: str) -> Callable[[P], Found]:
@@ -150,14 +205,22 @@ def _conv(p: P) -> Found:
 
 
 def _resize(p: P) -> Found:
-    return "Resize", {**keras_describe.resize_attrs(p.get("interpolation", "bilinear"), bool(p.get("antialias"))),
-                      "scales": None, "sizes": ints(p.get("size"))}
+    return "Resize", {
+        **keras_describe.resize_attrs(p.get("interpolation", "bilinear"), bool(p.get("antialias"))),
+        "scales": None,
+        "sizes": ints(p.get("size")),
+    }
 
 
 def _attention(p: P) -> Found:
-    return "Attention", {"scale": number(p.get("scale")), "is_causal": bool(p.get("is_causal", False)),
-                         "num_heads": None, "softmax_axis": -1, "masked_row": "uniform",
-                         "softcap": number(p.get("attn_logits_soft_cap")) or 0.0}
+    return "Attention", {
+        "scale": number(p.get("scale")),
+        "is_causal": bool(p.get("is_causal", False)),
+        "num_heads": None,
+        "softmax_axis": -1,
+        "masked_row": "uniform",
+        "softcap": number(p.get("attn_logits_soft_cap")) or 0.0,
+    }
 
 
 def _clip(p: P) -> Found:
@@ -180,8 +243,11 @@ def _norm(op: str) -> Callable[[P], Found]:
 
 def _normalize(p: P) -> Found:
     eps = p.get("epsilon")
-    return "LpNormalization", {"axis": ints(p.get("axis", -1)), "p": ints(p.get("order", 2)),
-                               "epsilon": float(keras.backend.epsilon() if eps is None else eps)}
+    return "LpNormalization", {
+        "axis": ints(p.get("axis", -1)),
+        "p": ints(p.get("order", 2)),
+        "epsilon": float(keras.backend.epsilon() if eps is None else eps),
+    }
 
 
 def _dtype(value: Any) -> str | None:
@@ -209,19 +275,28 @@ _TABLE: dict[str, Callable[[P], Found]] = {
     "add": lambda p: ("Add", {"alpha": 1.0, **_operands("Add", p)}),
     "subtract": lambda p: ("Sub", {"alpha": 1.0, **_operands("Sub", p)}),
     "mod": lambda p: ("Mod", {"fmod": False}),
-    "argmax": _arg("ArgMax"), "argmin": _arg("ArgMin"),
+    "argmax": _arg("ArgMax"),
+    "argmin": _arg("ArgMin"),
     "clip": _clip,
-    "concatenate": _axis("Concat", 0), "stack": _axis("Stack", 0),
-    "cumsum": _axis("CumSum"), "cumprod": _axis("CumProd"),
+    "concatenate": _axis("Concat", 0),
+    "stack": _axis("Stack", 0),
+    "cumsum": _axis("CumSum"),
+    "cumprod": _axis("CumProd"),
     "take_along_axis": _axis("GatherElements"),
     "take": lambda p: ("Gather", {"axis": ints(p.get("axis")), "padding_idx": None, "mask_zero": False}),
-    "split": lambda p: ("Split", {"axis": ints(p.get("axis", 0)),
-                                  **({"num_outputs": s} if isinstance(s := ints(p.get("indices_or_sections")), int)
-                                     else {"indices": s})}),
+    "split": lambda p: (
+        "Split",
+        {
+            "axis": ints(p.get("axis", 0)),
+            **({"num_outputs": s} if isinstance(s := ints(p.get("indices_or_sections")), int) else {"indices": s}),
+        },
+    ),
     "transpose": lambda p: ("Transpose", {"perm": axis_list(p.get("axes"))}),
     "swapaxes": lambda p: ("SwapAxes", {"axes": [ints(p.get("axis1")), ints(p.get("axis2"))]}),
-    "moveaxis": lambda p: ("MoveAxis", {"source": axis_list(p.get("source")),
-                                        "destination": axis_list(p.get("destination"))}),
+    "moveaxis": lambda p: (
+        "MoveAxis",
+        {"source": axis_list(p.get("source")), "destination": axis_list(p.get("destination"))},
+    ),
     "reshape": lambda p: ("Reshape", {"shape": _shape(p.get("newshape"))}),
     "ravel": lambda p: ("Reshape", {"shape": [-1]}),
     "squeeze": lambda p: ("Squeeze", {"axes": axis_list(p.get("axis"))}),
@@ -238,12 +313,16 @@ _TABLE: dict[str, Callable[[P], Found]] = {
     "get_item": lambda p: ("Slice", index_attrs(p.get("key"))),
     "one_hot": lambda p: ("OneHot", {"depth": ints(p.get("num_classes")), "axis": ints(p.get("axis", -1))}),
     "einsum": lambda p: ("Einsum", {"equation": keras_words.equation(p.get("subscripts", ""))}),
-    "max_pool": _pool("MaxPool"), "average_pool": _pool("AveragePool"),
+    "max_pool": _pool("MaxPool"),
+    "average_pool": _pool("AveragePool"),
     "conv": _conv,
-    "resize": _resize, "image_resize": _resize,
+    "resize": _resize,
+    "image_resize": _resize,
     "dot_product_attention": _attention,
-    "layer_normalization": _norm("LayerNormalization"), "layer_norm": _norm("LayerNormalization"),
-    "rms_normalization": _norm("RMSNormalization"), "r_m_s_norm": _norm("RMSNormalization"),
+    "layer_normalization": _norm("LayerNormalization"),
+    "layer_norm": _norm("LayerNormalization"),
+    "rms_normalization": _norm("RMSNormalization"),
+    "r_m_s_norm": _norm("RMSNormalization"),
     "normalize": _normalize,
     "depth_to_space": lambda p: ("DepthToSpace", {"blocksize": ints(p.get("block_size")), "mode": "DCR"}),
     "space_to_depth": lambda p: ("SpaceToDepth", {"blocksize": ints(p.get("block_size"))}),

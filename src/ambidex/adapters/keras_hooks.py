@@ -30,10 +30,42 @@ from ambidex.core.types import Layer
 LOCK = threading.RLock()
 #: functions that only ask, make constants, or convert: run, not recorded
 _SILENT = {
-    "shape", "size", "ndim", "dtype", "is_tensor", "convert_to_numpy", "isdtype", "result_type", "arange", "zeros",
-    "ones", "eye", "identity", "full", "linspace", "logspace", "zeros_like", "ones_like", "full_like", "empty",
-    "empty_like", "rematerialize", "uniform", "normal", "truncated_normal", "randint", "categorical", "get",
-    "serialize", "deserialize", "tri", "hanning", "hamming", "blackman", "bartlett", "kaiser",
+    "shape",
+    "size",
+    "ndim",
+    "dtype",
+    "is_tensor",
+    "convert_to_numpy",
+    "isdtype",
+    "result_type",
+    "arange",
+    "zeros",
+    "ones",
+    "eye",
+    "identity",
+    "full",
+    "linspace",
+    "logspace",
+    "zeros_like",
+    "ones_like",
+    "full_like",
+    "empty",
+    "empty_like",
+    "rematerialize",
+    "uniform",
+    "normal",
+    "truncated_normal",
+    "randint",
+    "categorical",
+    "get",
+    "serialize",
+    "deserialize",
+    "tri",
+    "hanning",
+    "hamming",
+    "blackman",
+    "bartlett",
+    "kaiser",
 }
 #: functions whose result stands for their first argument
 _ALIASES = {"convert_to_tensor", "stop_gradient", "copy", "array"}
@@ -155,8 +187,9 @@ def _follow(tape: Tape, before: Any, after: Any) -> None:
 
 
 def _snake(name: str) -> str:
-    out = "".join(f"_{c.lower()}" if c.isupper() and i and not name[i - 1].isupper() else c.lower()
-                  for i, c in enumerate(name))
+    out = "".join(
+        f"_{c.lower()}" if c.isupper() and i and not name[i - 1].isupper() else c.lower() for i, c in enumerate(name)
+    )
     return {"getitem": "get_item", "relu6": "relu6"}.get(out, out)
 
 
@@ -168,8 +201,17 @@ def _modules() -> list[Any]:
     from keras.src import activations as source_activations
     from keras.src import ops as source_ops
 
-    found = [keras.ops, keras.ops.nn, keras.ops.numpy, keras.ops.image, keras.ops.linalg, source_ops, keras.random,
-             keras.activations, source_activations]
+    found = [
+        keras.ops,
+        keras.ops.nn,
+        keras.ops.numpy,
+        keras.ops.image,
+        keras.ops.linalg,
+        source_ops,
+        keras.random,
+        keras.activations,
+        source_activations,
+    ]
     twins = ("ops", "ops.nn", "ops.numpy", "ops.image", "ops.linalg", "random", "activations")  # behind tf.keras
     return found + [m for name in twins if (m := sys.modules.get(f"keras._tf_keras.keras.{name}")) is not None]
 
@@ -204,8 +246,16 @@ def _function(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def functional(tape: Tape, name: str, fn: Callable[..., Any], args: Any, kwargs: Any, *, operation: Any = None,
-               signature: inspect.Signature | None = None) -> Any:
+def functional(
+    tape: Tape,
+    name: str,
+    fn: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+    *,
+    operation: Any = None,
+    signature: inspect.Signature | None = None,
+) -> Any:
     """One functional operator of the model's own code: an Operation of a graph, or a function."""
     if not tape.functional:
         return tape.inside(fn, args, kwargs)
@@ -228,8 +278,9 @@ def functional(tape: Tape, name: str, fn: Callable[..., Any], args: Any, kwargs:
         return Layer(path, op, dict(attrs), cls=name, source=place, functional=True)
 
     parameters = () if signature is None or _variadic(signature) else tuple(signature.parameters)
-    return tape.execute(path, describe, fn, args, kwargs, parameters=parameters, chained=True,
-                        wanted=tape.counts_as_input)
+    return tape.execute(
+        path, describe, fn, args, kwargs, parameters=parameters, chained=True, wanted=tape.counts_as_input
+    )
 
 
 def _variadic(signature: inspect.Signature) -> bool:
@@ -240,8 +291,9 @@ def _symbolic(args: Any) -> bool:
     return any(isinstance(a, KerasTensor) for a in args)
 
 
-def _meaning(name: str, args: Any, kwargs: Any, operation: Any,
-             signature: inspect.Signature | None) -> tuple[str, dict[str, Any]] | None:
+def _meaning(
+    name: str, args: Any, kwargs: Any, operation: Any, signature: inspect.Signature | None
+) -> tuple[str, dict[str, Any]] | None:
     if operation is not None:
         return kl.operation(operation, args, kwargs)
     assert signature is not None

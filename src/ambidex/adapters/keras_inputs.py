@@ -52,8 +52,11 @@ class Arguments:
         struct = _struct(self.model)
         if struct is not None:
             return (self._fitted(struct, mapping),)
-        taken = [p for p in inspect.signature(self.model.call).parameters.values()
-                 if p.name not in _CONTEXT and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        taken = [
+            p
+            for p in inspect.signature(self.model.call).parameters.values()
+            if p.name not in _CONTEXT and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+        ]
         masks = {"mask", "attention_mask"} & set(inspect.signature(self.model.call).parameters)
         names = {p.name for p in taken} | masks
         if mapping:
@@ -74,14 +77,16 @@ class Arguments:
         flat = keras.tree.flatten(struct)
         if len(flat) != len(values):
             names = ", ".join(t.name for t in flat)
-            raise InputError(f"the Keras model {self.model.name!r} takes {len(flat)} inputs ({names}), "
-                             f"given {len(values)}")
+            raise InputError(
+                f"the Keras model {self.model.name!r} takes {len(flat)} inputs ({names}), given {len(values)}"
+            )
         if isinstance(struct, dict):
             if mapping:
                 if set(self.named) == set(struct):
                     return {k: self.named[k] for k in struct}
-                raise InputError(f"the Keras model {self.model.name!r} takes inputs {sorted(struct)}, "
-                                 f"given {sorted(self.named)}")
+                raise InputError(
+                    f"the Keras model {self.model.name!r} takes inputs {sorted(struct)}, given {sorted(self.named)}"
+                )
             return dict(zip(struct, values, strict=True))
         if mapping:
             by_name = [self.named.get(t.name) for t in flat]
@@ -160,8 +165,11 @@ def _vocabulary(model: Any, tensor: Any) -> int | None:
                     if outer is tensor and (n := _vocabulary(inner, own)) is not None:
                         found.append(n)
             else:
-                members = [m for m in operation._flatten_layers() if isinstance(m, keras.layers.Embedding)] if (
-                    isinstance(operation, keras.layers.Layer)) else []
+                members = (
+                    [m for m in operation._flatten_layers() if isinstance(m, keras.layers.Embedding)]
+                    if (isinstance(operation, keras.layers.Layer))
+                    else []
+                )
                 if members and len(node.input_tensors) == 1:
                     found.append(min(int(m.input_dim) for m in members))
     return min(found) if found else None

@@ -25,8 +25,19 @@ from ambidex.core.types import Array
 from ambidex.errors import InputError
 
 __all__ = [
-    "Part", "Translation", "attention_attrs", "get_weights", "operation", "parts", "patch", "set_weights",
-    "split_activation", "tf_op", "translate", "weight_names", "weight_variables",
+    "Part",
+    "Translation",
+    "attention_attrs",
+    "get_weights",
+    "operation",
+    "parts",
+    "patch",
+    "set_weights",
+    "split_activation",
+    "tf_op",
+    "translate",
+    "weight_names",
+    "weight_variables",
 ]
 
 
@@ -75,12 +86,15 @@ def set_weights(layer: keras.layers.Layer, values: dict[str, Array]) -> None:
     found = keras_weights.bindings(layer)
     for role, value in values.items():
         if role not in found:
-            raise InputError(f"{type(layer).__name__} {layer.name!r} has no weight {role!r}",
-                             todo=f"It has {', '.join(map(repr, found)) or 'none'}")
+            raise InputError(
+                f"{type(layer).__name__} {layer.name!r} has no weight {role!r}",
+                todo=f"It has {', '.join(map(repr, found)) or 'none'}",
+            )
         shape = found[role].get().shape
         if np.shape(value) != shape:
-            raise InputError(f"weight {role!r} of {type(layer).__name__} {layer.name!r} has shape {shape}, "
-                             f"got {np.shape(value)}")
+            raise InputError(
+                f"weight {role!r} of {type(layer).__name__} {layer.name!r} has shape {shape}, got {np.shape(value)}"
+            )
     ready = [(found[role], found[role].prepare(np.asarray(value))) for role, value in values.items()]
     for binding, arrays in ready:
         for variable, array in zip(binding.variables, arrays, strict=True):

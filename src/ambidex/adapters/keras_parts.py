@@ -59,8 +59,9 @@ class Part:
     def translation(self) -> Translation:
         """The part in canonical words."""
         if self.name == "depthwise":
-            return Translation("Conv", conv_attrs(self, int(self.kernel.shape[-2])),
-                               spatial_layout(self.rank, self.data_format))
+            return Translation(
+                "Conv", conv_attrs(self, int(self.kernel.shape[-2])), spatial_layout(self.rank, self.data_format)
+            )
         if self.name == "pointwise":
             return Translation("Conv", conv_attrs(self, 1), spatial_layout(self.rank, self.data_format))
         if self.name == "reverse":
@@ -80,8 +81,14 @@ class Part:
             return ops.reshape(x, (x.shape[0], -1))
         convolve = ops.depthwise_conv if self.name == "depthwise" else ops.conv
         kernel = ops.cast(ops.convert_to_tensor(self.kernel), x.dtype)
-        y = convolve(x, kernel, strides=self.strides, padding=self.padding, dilation_rate=self.dilation_rate,
-                     data_format=self.data_format)
+        y = convolve(
+            x,
+            kernel,
+            strides=self.strides,
+            padding=self.padding,
+            dilation_rate=self.dilation_rate,
+            data_format=self.data_format,
+        )
         if self.bias is None:
             return y
         lead = 1 if self.data_format == "channels_first" else self.rank + 1

@@ -117,7 +117,9 @@ def _is_native(new: Attrs, kernel: list[int], causal: bool) -> str | None:
         return "valid"
     for padding in ("same", "causal") if causal else ("same",):
         if auto == "NOTSET" and keras_words.window_padding(padding, kernel, new["strides"], new["dilations"]) == {
-                "pads": new["pads"], "auto_pad": "NOTSET"}:
+            "pads": new["pads"],
+            "auto_pad": "NOTSET",
+        }:
             return padding
     return None
 
@@ -274,6 +276,7 @@ def _gather(layer: Any, changed: Attrs, found: keras_words.Translation, edits: E
 
 def _simple(**names: tuple[str, Callable[[Any], Any]]) -> Callable[..., None]:
     """Canonical attributes that are attributes of the layer under another name."""
+
     def handle(layer: Any, changed: Attrs, found: keras_words.Translation, edits: Edits) -> None:
         for name in list(changed):
             if name in names:
@@ -305,16 +308,50 @@ def _attention(layer: Any, changed: Attrs, found: keras_words.Translation, edits
 
 
 _ELEMENTWISE = {
-    "Relu", "LeakyRelu", "Clip", "ThresholdedRelu", "Threshold", "Elu", "Celu", "Selu", "Softplus", "Softsign", "Swish",
-    "SoftShrink", "HardShrink", "SparsePlus", "SparseSigmoid", "Squareplus", "Gelu", "Tanh", "TanhShrink", "Sigmoid",
-    "LogSigmoid", "HardSigmoid", "HardSwish", "Mish", "Exp", "Softmax", "LogSoftmax", "Identity", "Glu",
+    "Relu",
+    "LeakyRelu",
+    "Clip",
+    "ThresholdedRelu",
+    "Threshold",
+    "Elu",
+    "Celu",
+    "Selu",
+    "Softplus",
+    "Softsign",
+    "Swish",
+    "SoftShrink",
+    "HardShrink",
+    "SparsePlus",
+    "SparseSigmoid",
+    "Squareplus",
+    "Gelu",
+    "Tanh",
+    "TanhShrink",
+    "Sigmoid",
+    "LogSigmoid",
+    "HardSigmoid",
+    "HardSwish",
+    "Mish",
+    "Exp",
+    "Softmax",
+    "LogSoftmax",
+    "Identity",
+    "Glu",
 }
 
 Handler = Callable[[Any, Attrs, keras_words.Translation, Edits], None]
 _HANDLERS: Mapping[str, Handler] = {
     **dict.fromkeys(_ELEMENTWISE, _elementwise),
-    **dict.fromkeys(("BatchNormalization", "LayerNormalization", "LayerNormalizationRmsScaling", "RMSNormalization",
-                     "GroupNormalization"), _norm),
+    **dict.fromkeys(
+        (
+            "BatchNormalization",
+            "LayerNormalization",
+            "LayerNormalizationRmsScaling",
+            "RMSNormalization",
+            "GroupNormalization",
+        ),
+        _norm,
+    ),
     "LpNormalization": _unit_norm,
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,

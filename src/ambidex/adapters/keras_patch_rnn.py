@@ -58,7 +58,7 @@ def _cell_activations(layers: list[Any], op: str, values: Any, edits: Edits) -> 
     if len(given) == per:
         given = given * len(layers)
     for i, layer in enumerate(layers):
-        mine = given[i * per:(i + 1) * per]
+        mine = given[i * per : (i + 1) * per]
         if len(mine) != per or (op == "LSTM" and mine[1] != mine[2]):
             raise refuse(layer, "activations", values, "Keras has one activation for the gates and one for the rest")
         edits.set(layer.cell, "activation", keras_activations.function(*mine[-1]))

@@ -27,25 +27,87 @@ from ambidex.core.types import Layer
 
 #: ask, make constants, or keep state: run, not recorded
 _SILENT = {
-    "Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike", "Fill", "Range", "LinSpace", "VarHandleOp", "NoOp",
-    "VarIsInitializedOp", "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "Assert", "PrintV2",
-    "BroadcastArgs", "StringFormat", "ReadVariableOp", "VariableShape", "RandomUniform", "RandomStandardNormal",
-    "StatelessRandomGetKeyCounter", "StatelessRandomUniformV2", "StatelessRandomNormalV2", "DestroyResourceOp",
+    "Shape",
+    "ShapeN",
+    "Size",
+    "Rank",
+    "ZerosLike",
+    "OnesLike",
+    "Fill",
+    "Range",
+    "LinSpace",
+    "VarHandleOp",
+    "NoOp",
+    "VarIsInitializedOp",
+    "AssignVariableOp",
+    "AssignAddVariableOp",
+    "AssignSubVariableOp",
+    "Assert",
+    "PrintV2",
+    "BroadcastArgs",
+    "StringFormat",
+    "ReadVariableOp",
+    "VariableShape",
+    "RandomUniform",
+    "RandomStandardNormal",
+    "StatelessRandomGetKeyCounter",
+    "StatelessRandomUniformV2",
+    "StatelessRandomNormalV2",
+    "DestroyResourceOp",
 }
 _ALIASES = {"Identity", "StopGradient", "PreventGradient", "EnsureShape", "CheckNumerics", "Snapshot", "Copy"}
 #: operator -> {number of an input: attribute that it sets}, where the input is a constant
 _SETTINGS: dict[str, dict[int, str]] = {
-    **{op: {1: "axis"} for op in ("Mean", "Sum", "Max", "Min", "Prod", "All", "Any", "ExpandDims", "ArgMax", "ArgMin",
-                                  "Cumsum", "Cumprod", "ConcatV2")},
-    "Transpose": {1: "perm"}, "Reshape": {1: "shape"}, "BroadcastTo": {1: "shape"}, "Tile": {1: "repeats"},
-    "GatherV2": {2: "axis"}, "Split": {0: "axis"}, "SplitV": {2: "axis"}, "OneHot": {1: "depth"},
-    "Pad": {1: "paddings"}, "PadV2": {1: "paddings", 2: "value"}, "MirrorPad": {1: "paddings"},
+    **{
+        op: {1: "axis"}
+        for op in (
+            "Mean",
+            "Sum",
+            "Max",
+            "Min",
+            "Prod",
+            "All",
+            "Any",
+            "ExpandDims",
+            "ArgMax",
+            "ArgMin",
+            "Cumsum",
+            "Cumprod",
+            "ConcatV2",
+        )
+    },
+    "Transpose": {1: "perm"},
+    "Reshape": {1: "shape"},
+    "BroadcastTo": {1: "shape"},
+    "Tile": {1: "repeats"},
+    "GatherV2": {2: "axis"},
+    "Split": {0: "axis"},
+    "SplitV": {2: "axis"},
+    "OneHot": {1: "depth"},
+    "Pad": {1: "paddings"},
+    "PadV2": {1: "paddings", 2: "value"},
+    "MirrorPad": {1: "paddings"},
     **{op: {1: "size"} for op in ("ResizeBilinear", "ResizeNearestNeighbor", "ResizeBicubic")},
 }
 #: canonical operators of two operands, one of which may be a number
 _BINARY = {
-    "Add", "Sub", "Mul", "Div", "DivNoNan", "FloorDiv", "Mod", "Pow", "Max", "Min", "SquaredDifference", "Equal",
-    "NotEqual", "Less", "LessOrEqual", "Greater", "GreaterOrEqual",
+    "Add",
+    "Sub",
+    "Mul",
+    "Div",
+    "DivNoNan",
+    "FloorDiv",
+    "Mod",
+    "Pow",
+    "Max",
+    "Min",
+    "SquaredDifference",
+    "Equal",
+    "NotEqual",
+    "Less",
+    "LessOrEqual",
+    "Greater",
+    "GreaterOrEqual",
 }
 #: raw operators whose weight is an input: the filter's spatial axes come first
 _FILTERS = {"Conv2D", "Conv3D", "DepthwiseConv2dNative"}
@@ -102,8 +164,10 @@ def intercept(current: Current) -> Iterator[None]:
             return slow(op_name, num_outputs, list(given), attrs, ctx, name)
 
         def run_wide(*given: Any) -> Any:
-            kinds = [n if i % 2 == 0 else _WIDE_ENUM.get(n, n) if _is_type(settings[i - 1], n) else n
-                     for i, n in enumerate(settings)]
+            kinds = [
+                n if i % 2 == 0 else _WIDE_ENUM.get(n, n) if _is_type(settings[i - 1], n) else n
+                for i, n in enumerate(settings)
+            ]
             return slow(op_name, num_outputs, list(given), tuple(kinds), ctx, name)
 
         return _operator(tape, op_type, tuple(inputs), _pairs(settings), run, run_wide)
@@ -131,8 +195,14 @@ def _wide(value: Any) -> Any:
     return tf.float64 if isinstance(value, tf.DType) and value.name in {"float16", "bfloat16", "float32"} else value
 
 
-def _operator(tape: Tape, op_type: str, inputs: tuple[Any, ...], attrs: dict[Any, Any], run: Callable[..., Any],
-              run_wide: Callable[..., Any]) -> Any:
+def _operator(
+    tape: Tape,
+    op_type: str,
+    inputs: tuple[Any, ...],
+    attrs: dict[Any, Any],
+    run: Callable[..., Any],
+    run_wide: Callable[..., Any],
+) -> Any:
     if op_type in _SILENT:
         result = tape.inside(run, inputs, {})
         if op_type == "ReadVariableOp":
@@ -165,8 +235,17 @@ def _operator(tape: Tape, op_type: str, inputs: tuple[Any, ...], attrs: dict[Any
             settings = {**settings, **_operand(tape, inputs)}
         return Layer(path, op, dict(settings), cls=op_type, source=calling_source(), functional=True)
 
-    return tape.execute(path, describe, run, inputs, {}, parameters=_names(op_type), chained=True,
-                        wanted=lambda t: _counts(tape, t), exact_fn=run_wide)
+    return tape.execute(
+        path,
+        describe,
+        run,
+        inputs,
+        {},
+        parameters=_names(op_type),
+        chained=True,
+        wanted=lambda t: _counts(tape, t),
+        exact_fn=run_wide,
+    )
 
 
 def _read(handle: Any, dtype: Any) -> Any:
@@ -224,6 +303,7 @@ def _described(tape: Tape, op_type: str, inputs: Sequence[Any], attrs: dict[Any,
 
 def _key(begin: list[int], end: list[int], strides: list[int], masks: dict[str, Any]) -> tuple[Any, ...]:
     """The Python subscript that TensorFlow wrote as a strided slice."""
+
     def bit(name: str, i: int) -> bool:
         return bool(int(masks.get(name, 0)) >> i & 1)
 

@@ -31,10 +31,13 @@ def _rnn_attrs(layers: Sequence[Any], kind: str, direction: str) -> Attrs | None
         return None
     first = layers[0]
     attrs: Attrs = {}
-    attrs.update(hidden_size=int(cells[0].units), direction=direction,
-                 activations=[[op, a] if a else op for op, a in found])
-    attrs.update(return_sequences=bool(first.return_sequences),
-                 zero_output_for_mask=bool(getattr(first, "zero_output_for_mask", False)))
+    attrs.update(
+        hidden_size=int(cells[0].units), direction=direction, activations=[[op, a] if a else op for op, a in found]
+    )
+    attrs.update(
+        return_sequences=bool(first.return_sequences),
+        zero_output_for_mask=bool(getattr(first, "zero_output_for_mask", False)),
+    )
     if kind == "GRU":
         if len({bool(c.reset_after) for c in cells}) != 1:
             return None

@@ -32,8 +32,10 @@ def replay(tree: Tree, path: str, inputs: Sequence[Array], saved: Saved | None, 
         fn, exact_fn, slots = saved.fn, saved.exact_fn, saved.slots
         if len(inputs) != len(slots.tensors):
             raise InputError(f"{path!r} takes {len(slots.tensors)} tensors here, given {len(inputs)}")
-        tensors = [tensor_like(np.asarray(a), t) if not (exact and np.asarray(a).dtype == np.float64)
-                   else tensor_from_numpy(a) for a, t in zip(inputs, slots.tensors, strict=True)]
+        tensors = [
+            tensor_like(np.asarray(a), t) if not (exact and np.asarray(a).dtype == np.float64) else tensor_from_numpy(a)
+            for a, t in zip(inputs, slots.tensors, strict=True)
+        ]
     if exact:
         made = None if exact_fn is None else run_exact(exact_fn, slots, [to_float64(t) for t in tensors])
         if made is None:

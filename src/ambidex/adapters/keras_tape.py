@@ -51,8 +51,15 @@ class Saved:
 class Tape:
     """One run of a model whose structure ``tree`` knows."""
 
-    def __init__(self, tree: Tree, plan: Plan | None = None, *, record: bool = True, exact: bool | Collection[str] = False,
-                 training: bool = False) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        plan: Plan | None = None,
+        *,
+        record: bool = True,
+        exact: bool | Collection[str] = False,
+        training: bool = False,
+    ) -> None:
         self.tree, self.plan = tree, plan or Plan()
         self.record, self.want_exact, self.training = record, exact, training
         self.touched = {*self.plan.inputs, *self.plan.outputs, *self.plan.replace, *self.plan.feed}
@@ -110,9 +117,19 @@ class Tape:
             self.masks[self.calls[made[1]].key] = numpy_from_tensor(mask)
 
     # ------------------------------------------------------------------ the one place
-    def execute(self, path: str, describe: Callable[[], Layer], fn: Run, args: Any, kwargs: Any, *,
-                parameters: tuple[str, ...] = (), chained: bool = False, wanted: Callable[[Any], bool] = is_value,
-                exact_fn: Run | None = None) -> Any:
+    def execute(
+        self,
+        path: str,
+        describe: Callable[[], Layer],
+        fn: Run,
+        args: Any,
+        kwargs: Any,
+        *,
+        parameters: tuple[str, ...] = (),
+        chained: bool = False,
+        wanted: Callable[[Any], bool] = is_value,
+        exact_fn: Run | None = None,
+    ) -> Any:
         """Run ``fn(*args, **kwargs)`` as one call of the layer at ``path``, with what the plan says.
 
         ``chained``: functional code, float64 all the way since the last layers.
@@ -141,8 +158,18 @@ class Tape:
             self.know(t, ("call", key, n))
         return out.rebuilt(results)[0][0] if results else result
 
-    def _execute(self, key: str, layer: Layer, fn: Run, args: Any, kwargs: Any, parameters: tuple[str, ...],
-                 chained: bool, wanted: Callable[[Any], bool], exact_fn: Run | None) -> Any:
+    def _execute(
+        self,
+        key: str,
+        layer: Layer,
+        fn: Run,
+        args: Any,
+        kwargs: Any,
+        parameters: tuple[str, ...],
+        chained: bool,
+        wanted: Callable[[Any], bool],
+        exact_fn: Run | None,
+    ) -> Any:
         plan = self.plan
         slots = Slots(args, kwargs, parameters, wanted)
         origins = [self.origin(t) for t in slots.tensors]
@@ -202,7 +229,11 @@ class Tape:
             self.alive.append(t)
         if self.record:
             self.calls.append(call)
-            self.saved[key] = Saved(fn, fn if exact_fn is None and chained else exact_fn, Slots(args, kwargs, parameters, wanted) if forced else slots)
+            self.saved[key] = Saved(
+                fn,
+                fn if exact_fn is None and chained else exact_fn,
+                Slots(args, kwargs, parameters, wanted) if forced else slots,
+            )
         return result
 
     def _skipped(self, key: str, tensors: list[Any]) -> Any:

@@ -9,17 +9,65 @@ from ambidex.adapters import keras_activations, keras_describe, keras_words
 from ambidex.adapters.keras_functional import Attrs, Found, P, axis_list, index_attrs, ints, number
 
 _TF_PLAIN = {
-    "MatMul": "MatMul", "BatchMatMul": "MatMul", "BatchMatMulV2": "MatMul", "BatchMatMulV3": "MatMul", "Add": "Add",
-    "AddV2": "Add", "BiasAdd": "Add", "AddN": "Add", "Sub": "Sub", "Mul": "Mul", "RealDiv": "Div", "Div": "Div",
-    "DivNoNan": "DivNoNan", "FloorDiv": "FloorDiv", "Pow": "Pow", "Maximum": "Max", "Minimum": "Min", "Neg": "Neg",
-    "Sqrt": "Sqrt", "Rsqrt": "Rsqrt", "Reciprocal": "Reciprocal", "Inv": "Reciprocal", "Square": "Square",
-    "SquaredDifference": "SquaredDifference", "Exp": "Exp", "Expm1": "Expm1", "Log": "Log", "Log1p": "Log1p",
-    "Erf": "Erf", "Erfc": "Erfc", "Abs": "Abs", "Sign": "Sign", "Floor": "Floor", "Ceil": "Ceil", "Round": "Round",
-    "Sin": "Sin", "Cos": "Cos", "Tan": "Tan", "Tanh": "Tanh", "Sigmoid": "Sigmoid", "Relu": "Relu",
-    "Softsign": "Softsign", "Select": "Where", "SelectV2": "Where", "Equal": "Equal", "NotEqual": "NotEqual",
-    "Less": "Less", "LessEqual": "LessOrEqual", "Greater": "Greater", "GreaterEqual": "GreaterOrEqual",
-    "LogicalAnd": "And", "LogicalOr": "Or", "LogicalNot": "Not", "IsNan": "IsNaN", "IsInf": "IsInf",
-    "Identity": "Identity", "StopGradient": "Identity", "PreventGradient": "Identity", "EnsureShape": "Identity",
+    "MatMul": "MatMul",
+    "BatchMatMul": "MatMul",
+    "BatchMatMulV2": "MatMul",
+    "BatchMatMulV3": "MatMul",
+    "Add": "Add",
+    "AddV2": "Add",
+    "BiasAdd": "Add",
+    "AddN": "Add",
+    "Sub": "Sub",
+    "Mul": "Mul",
+    "RealDiv": "Div",
+    "Div": "Div",
+    "DivNoNan": "DivNoNan",
+    "FloorDiv": "FloorDiv",
+    "Pow": "Pow",
+    "Maximum": "Max",
+    "Minimum": "Min",
+    "Neg": "Neg",
+    "Sqrt": "Sqrt",
+    "Rsqrt": "Rsqrt",
+    "Reciprocal": "Reciprocal",
+    "Inv": "Reciprocal",
+    "Square": "Square",
+    "SquaredDifference": "SquaredDifference",
+    "Exp": "Exp",
+    "Expm1": "Expm1",
+    "Log": "Log",
+    "Log1p": "Log1p",
+    "Erf": "Erf",
+    "Erfc": "Erfc",
+    "Abs": "Abs",
+    "Sign": "Sign",
+    "Floor": "Floor",
+    "Ceil": "Ceil",
+    "Round": "Round",
+    "Sin": "Sin",
+    "Cos": "Cos",
+    "Tan": "Tan",
+    "Tanh": "Tanh",
+    "Sigmoid": "Sigmoid",
+    "Relu": "Relu",
+    "Softsign": "Softsign",
+    "Select": "Where",
+    "SelectV2": "Where",
+    "Equal": "Equal",
+    "NotEqual": "NotEqual",
+    "Less": "Less",
+    "LessEqual": "LessOrEqual",
+    "Greater": "Greater",
+    "GreaterEqual": "GreaterOrEqual",
+    "LogicalAnd": "And",
+    "LogicalOr": "Or",
+    "LogicalNot": "Not",
+    "IsNan": "IsNaN",
+    "IsInf": "IsInf",
+    "Identity": "Identity",
+    "StopGradient": "Identity",
+    "PreventGradient": "Identity",
+    "EnsureShape": "Identity",
 }
 _TF_REDUCE = {"Mean": "ReduceMean", "Sum": "ReduceSum", "Max": "ReduceMax", "Min": "ReduceMin", "Prod": "ReduceProd"}
 
@@ -99,8 +147,10 @@ def tf_op(op_type: str, attrs: Mapping[str, Any] | None = None) -> Found | None:
                 return "MaxPool", found
             return "AveragePool", {**found, "count_include_pad": False}
         case "FusedBatchNorm" | "FusedBatchNormV2" | "FusedBatchNormV3":
-            return "BatchNormalization", {"epsilon": float(a.get("epsilon", 1e-3)),
-                                          "training_mode": bool(a.get("is_training", False))}
+            return "BatchNormalization", {
+                "epsilon": float(a.get("epsilon", 1e-3)),
+                "training_mode": bool(a.get("is_training", False)),
+            }
         case "Concat" | "ConcatV2":
             return "Concat", {"axis": ints(a.get("axis"))}
         case "Pack":
@@ -134,8 +184,11 @@ def tf_op(op_type: str, attrs: Mapping[str, Any] | None = None) -> Found | None:
         case "Pad" | "PadV2" | "MirrorPad":
             pairs = ints(a.get("paddings"))
             mode = _text(a.get("mode", "constant")).lower()
-            return "Pad", {"pads": None if pairs is None else [x for x, _ in pairs] + [y for _, y in pairs],
-                           "mode": mode, "value": number(a.get("value")) or 0.0}
+            return "Pad", {
+                "pads": None if pairs is None else [x for x, _ in pairs] + [y for _, y in pairs],
+                "mode": mode,
+                "value": number(a.get("value")) or 0.0,
+            }
         case "Cast":
             to = a.get("DstT")
             return "Cast", {"to": None if to is None else getattr(to, "name", str(to))}

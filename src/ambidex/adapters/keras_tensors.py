@@ -29,7 +29,7 @@ _kinds: dict[type, str] = {}
 
 
 def _kind(value: Any) -> str:
-    """"tensor", "variable", "array" or "", remembered by type: asking Keras' and TensorFlow's classes is slow."""
+    """ "tensor", "variable", "array" or "", remembered by type: asking Keras' and TensorFlow's classes is slow."""
     cls = type(value)
     known = _kinds.get(cls)
     if known is None:
@@ -148,8 +148,13 @@ class Slots:
     ``wanted`` decides which leaves count; the others stay as they are.
     """
 
-    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None, parameters: Sequence[str] = (),
-                 wanted: Callable[[Any], bool] = is_value) -> None:
+    def __init__(
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any] | None = None,
+        parameters: Sequence[str] = (),
+        wanted: Callable[[Any], bool] = is_value,
+    ) -> None:
         self.args, self.kwargs, self.wanted = tuple(args), dict(kwargs or {}), wanted
         self.names: list[str] = []
         self.tensors: list[Any] = []
@@ -169,8 +174,9 @@ class Slots:
             self.names.append(name)
             self.tensors.append(value)
 
-    def rebuilt(self, tensors: Sequence[Any],
-                other: Callable[[Any], Any] | None = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def rebuilt(
+        self, tensors: Sequence[Any], other: Callable[[Any], Any] | None = None
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The same structure around other tensors; ``other`` maps the leaves that are none."""
         left = iter(tensors)
         args = tuple(self._put(v, left, other) for v in self.args)

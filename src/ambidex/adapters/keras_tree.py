@@ -19,9 +19,26 @@ from ambidex.adapters.keras_sources import assigned_at, built_at
 from ambidex.core.types import Layer, Source
 
 #: attributes of layers that hold bookkeeping of Keras, not members
-_BOOKKEEPING = {"_layers", "_metrics", "_tracker", "_functional", "_operations", "_nodes", "_loss_tracker", "optimizer",
-                "_compile_metrics", "_inputs", "_outputs", "_inbound_nodes", "_outbound_nodes", "_losses", "_parent",
-                "_modules", "_parameters", "_buffers"}
+_BOOKKEEPING = {
+    "_layers",
+    "_metrics",
+    "_tracker",
+    "_functional",
+    "_operations",
+    "_nodes",
+    "_loss_tracker",
+    "optimizer",
+    "_compile_metrics",
+    "_inputs",
+    "_outputs",
+    "_inbound_nodes",
+    "_outbound_nodes",
+    "_losses",
+    "_parent",
+    "_modules",
+    "_parameters",
+    "_buffers",
+}
 
 
 def _graph_of(layer: Any) -> bool:
@@ -37,7 +54,7 @@ _ATTENTION = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
 
 
 def kind_of(layer: Any) -> str:
-    """"leaf", "opened", "attention", "parts", "time" or "dot"."""
+    """ "leaf", "opened", "attention", "parts", "time" or "dot"."""
     if isinstance(layer, keras.Model):
         return "opened"
     if isinstance(layer, _ATTENTION):
@@ -158,7 +175,9 @@ class Tree:
                     raw[short_name(v, raw)] = self.names[id(v)]
             if raw:
                 self._add(Layer(path, "", {}, raw, type(layer).__name__, source=found, trainable=bool(layer.trainable)))
-            inherited = found if isinstance(layer, keras.layers.Wrapper | keras.layers.Bidirectional) else None  # its inner layers are Keras' own code
+            inherited = (
+                found if isinstance(layer, keras.layers.Wrapper | keras.layers.Bidirectional) else None
+            )  # its inner layers are Keras' own code
             for name, member in children(layer):
                 self._walk(member, join(path, name), layer, self._attribute_of(layer, name), inherited)
 
@@ -169,8 +188,16 @@ class Tree:
 
     def _attention(self, layer: Any, path: str) -> None:
         source = self.sources[path]
-        found = {name: getattr(layer, f"_{attribute}_dense", None) for name, attribute in (
-            ("query", "query"), ("key", "key"), ("value", "value"), ("gate", "gate"), ("attention_output", "output"))}
+        found = {
+            name: getattr(layer, f"_{attribute}_dense", None)
+            for name, attribute in (
+                ("query", "query"),
+                ("key", "key"),
+                ("value", "value"),
+                ("gate", "gate"),
+                ("attention_output", "output"),
+            )
+        }
         core = join(path, "attention")
         self.sources[core] = source
         attrs = {**kl.attention_attrs(layer), "is_causal": False}
@@ -226,10 +253,13 @@ class Tree:
                 if id(variable) in self.names:
                     raw[short_name(variable, raw)] = self.names[id(variable)]
             return Layer(path, "", {}, raw, cls, source=source, trainable=trainable)
-        names = {role: " + ".join(dict.fromkeys(self.names.get(id(v), v.path) for v in variables))
-                 for role, variables in (kl.weight_variables(layer) if layer.weights else {}).items()}
-        return Layer(path, translation.op, dict(translation.attrs), names, cls, translation.layout, source,
-                     trainable=trainable)
+        names = {
+            role: " + ".join(dict.fromkeys(self.names.get(id(v), v.path) for v in variables))
+            for role, variables in (kl.weight_variables(layer) if layer.weights else {}).items()
+        }
+        return Layer(
+            path, translation.op, dict(translation.attrs), names, cls, translation.layout, source, trainable=trainable
+        )
 
     def place_of(self, layer: Any, scope: str) -> tuple[str, str]:
         """Path and kind of a layer that is called.

@@ -66,8 +66,9 @@ def _lora(layer: Any, binding: Binding, effective: Callable[[], Any]) -> Binding
         return binding
 
     def refuse(value: Array) -> list[Array]:
-        raise UnsupportedError(f"weights of {layer.name!r} cannot be written while LoRA is on",
-                               todo="Merge the LoRA weights first")
+        raise UnsupportedError(
+            f"weights of {layer.name!r} cannot be written while LoRA is on", todo="Merge the LoRA weights first"
+        )
 
     return Binding(binding.variables, lambda *_: binding.read(_numpy(effective())), refuse)
 
@@ -90,8 +91,9 @@ def _einsum(layer: Any) -> Bindings:
     full = tuple(shape[i] for i in axes)
     back = tuple(int(i) for i in np.argsort(axes))
     n = int(np.prod(out_shape))
-    kernel = Binding((layer._kernel,), lambda a: a.transpose(axes).reshape(n, -1),
-                     lambda a: [a.reshape(full).transpose(back)])
+    kernel = Binding(
+        (layer._kernel,), lambda a: a.transpose(axes).reshape(n, -1), lambda a: [a.reshape(full).transpose(back)]
+    )
     found: Bindings = {"W": _lora(layer, kernel, lambda: layer.kernel)}
     if layer.bias is None:
         return found
@@ -182,8 +184,11 @@ def _recurrent(cells: list[Any], kind: str) -> Bindings:
         first, second = (_rows(half, gates, back) for half in np.split(value, 2))
         return np.stack([first, second]) if two else first + second
 
-    found["B"] = Binding(tuple(c.bias for c in cells), lambda *a: np.stack([read_one(x) for x in a]),
-                         lambda value: [write_one(x) for x in value])
+    found["B"] = Binding(
+        tuple(c.bias for c in cells),
+        lambda *a: np.stack([read_one(x) for x in a]),
+        lambda value: [write_one(x) for x in value],
+    )
     return found
 
 
@@ -284,5 +289,21 @@ def _part_bindings(part: keras_parts.Part) -> Bindings:
     return {}
 
 
-_WEIGHTED = ("Dense", "EinsumDense", "Conv", "Depthwise", "Separable", "BatchNorm", "LayerNorm", "GroupNorm", "RMSNorm",
-             "Embedding", "Reversible", "LSTM", "GRU", "SimpleRNN", "Bidirectional", "PReLU")
+_WEIGHTED = (
+    "Dense",
+    "EinsumDense",
+    "Conv",
+    "Depthwise",
+    "Separable",
+    "BatchNorm",
+    "LayerNorm",
+    "GroupNorm",
+    "RMSNorm",
+    "Embedding",
+    "Reversible",
+    "LSTM",
+    "GRU",
+    "SimpleRNN",
+    "Bidirectional",
+    "PReLU",
+)

@@ -112,8 +112,12 @@ def matrix(attrs: Mapping[str, Any], n: int, m: int, scale: float) -> Array:
     made = np.zeros((m, n))
     rows = np.arange(m)
     if attrs["mode"] == "nearest":
-        rounded = {"floor": np.floor(at), "ceil": np.ceil(at), "round_prefer_floor": np.ceil(at - 0.5),
-                   "round_prefer_ceil": np.floor(at + 0.5)}[attrs["nearest_mode"]]
+        rounded = {
+            "floor": np.floor(at),
+            "ceil": np.ceil(at),
+            "round_prefer_floor": np.ceil(at - 0.5),
+            "round_prefer_ceil": np.floor(at + 0.5),
+        }[attrs["nearest_mode"]]
         made[rows, np.clip(rounded, 0, n - 1).astype(int)] = 1.0
         return made
     first = np.floor(at).astype(int)

@@ -22,11 +22,34 @@ class Translation:
 
 #: methods a user's subclass may replace without changing what the layer computes from its weights
 _HARMLESS = {
-    "__init__", "__doc__", "__module__", "__qualname__", "__dict__", "__weakref__", "__annotations__", "__reduce__",
-    "__firstlineno__", "__static_attributes__", "__abstractmethods__", "_abc_impl", "__hash__", "__repr__",
-    "get_config", "from_config", "build", "build_from_config", "get_build_config", "compute_output_shape",
-    "compute_output_spec", "compute_mask", "count_params", "summary", "save_own_variables", "load_own_variables",
-    "get_quantization_layer_structure", "variable_serialization_spec",
+    "__init__",
+    "__doc__",
+    "__module__",
+    "__qualname__",
+    "__dict__",
+    "__weakref__",
+    "__annotations__",
+    "__reduce__",
+    "__firstlineno__",
+    "__static_attributes__",
+    "__abstractmethods__",
+    "_abc_impl",
+    "__hash__",
+    "__repr__",
+    "get_config",
+    "from_config",
+    "build",
+    "build_from_config",
+    "get_build_config",
+    "compute_output_shape",
+    "compute_output_spec",
+    "compute_mask",
+    "count_params",
+    "summary",
+    "save_own_variables",
+    "load_own_variables",
+    "get_quantization_layer_structure",
+    "variable_serialization_spec",
 }
 
 
@@ -143,8 +166,12 @@ def window_padding(padding: str, kernel: Sequence[int], strides: Sequence[int], 
 def conv_attrs(layer: Any, group: int) -> Attrs:
     kernel, strides, dilations = list(layer.kernel_size), list(layer.strides), list(layer.dilation_rate)
     return {
-        "kernel_shape": kernel, "strides": strides, "dilations": dilations, "group": group,
-        **window_padding(layer.padding, kernel, strides, dilations), "pad_mode": "constant",
+        "kernel_shape": kernel,
+        "strides": strides,
+        "dilations": dilations,
+        "group": group,
+        **window_padding(layer.padding, kernel, strides, dilations),
+        "pad_mode": "constant",
     }
 
 

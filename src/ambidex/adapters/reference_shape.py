@@ -280,8 +280,9 @@ OPS: dict[str, Handler] = {
     "Erfc": _one(lambda x, a: special.erfc(x)),
     "SwapAxes": _one(lambda x, a: np.swapaxes(x, *a["axes"])),
     "MoveAxis": _one(lambda x, a: np.moveaxis(x, a["source"], a["destination"])),
-    "Unstack": lambda a, w, xs: [np.take(xs[0], i, axis=int(a.get("axis", 0)))
-                                 for i in range(xs[0].shape[int(a.get("axis", 0))])],
+    "Unstack": lambda a, w, xs: [
+        np.take(xs[0], i, axis=int(a.get("axis", 0))) for i in range(xs[0].shape[int(a.get("axis", 0))])
+    ],
     "Where": _where,
     "MaskedFill": _masked_fill,
     "Rsqrt": _one(lambda x, a: 1 / np.sqrt(x)),

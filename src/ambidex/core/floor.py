@@ -20,7 +20,7 @@ UNMEASURED = 64.0
 
 
 def unmeasured(values: Array) -> float:
-    """A wide floor for a call whose own round-off could not be measured: rather a small fault missed than a wrong accusation."""
+    """A wide floor for a call whose own round-off could not be measured: rather miss a small fault than accuse."""
     return UNMEASURED * least(values)
 
 

@@ -95,7 +95,7 @@ class Plan:
     ``inputs``/``outputs`` replace single tensors (None leaves one alone), ``replace`` computes the outputs
     instead of the layer, ``patch`` sets canonical attributes of a layer while it is called. ``feed`` computes single
     inputs (by number) just before the call, from what the run has done so far; None leaves the input alone. A call in
-    ``skip`` with a replaced output need not be computed: an adapter may hand on the replacement, and tell it as computed.
+    ``skip`` with a replaced output need not be computed: an adapter may hand on the replacement and call it computed.
     """
 
     inputs: dict[str, list[Array | None]] = field(default_factory=dict)

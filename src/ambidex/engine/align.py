@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 
@@ -182,15 +181,10 @@ def _open(alignment: Alignment, trace: Trace) -> list[int]:
     return [c.index for c in trace.calls if c.index not in matched and main_output(c) is not None]
 
 
-@lru_cache(maxsize=None)
-def _noop(op: str) -> bool:
-    return op in PLUMBING
-
-
 def by_value(alignment: Alignment, run: Trace) -> int:
     """Match open calls whose outputs are the same numbers. ``run``: the candidate forced at the matches so far."""
-    ref_open = [i for i in _open(alignment, alignment.reference) if not _noop(alignment.reference.calls[i].op)]
-    cand_open = [i for i in _open(alignment, alignment.candidate) if not _noop(alignment.candidate.calls[i].op)]
+    ref_open = [i for i in _open(alignment, alignment.reference) if alignment.reference.calls[i].op not in PLUMBING]
+    cand_open = [i for i in _open(alignment, alignment.candidate) if alignment.candidate.calls[i].op not in PLUMBING]
     prints: dict[int, list[tuple[float, float, int]]] = defaultdict(list)
     for i in ref_open:
         array = main_output(alignment.reference.calls[i])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ambidex.core import floor as floors
-from ambidex.core.report import Coverage, LayerRow, Report, WholeModel
+from ambidex.core.report import Coverage, LayerRow, Report, Status, Verdict, WholeModel
 from ambidex.core.rule import Cause
 from ambidex.core.trace import Trace
 from ambidex.engine import align, findings
@@ -36,7 +36,7 @@ def _rows(
                 ),
                 default=None,
             )
-        status = "faulty" if m.faulty else "glue" if m.glue else "same"
+        status: Status = "faulty" if m.faulty else "glue" if m.glue else "same"
         rows.append(
             LayerRow(
                 reference=m.reference.path,
@@ -144,10 +144,12 @@ def assembled(
         if m.reference.outputs and np.isfinite(m.floor)
     ]
     whole_floor = max(size * float(np.sqrt(np.sum(np.square(share)))), floors.EPS32 * size) if size else 0.0
-    if (rel is None or rel > ACCEPT) and not causes:
-        if rel is not None and whole_floor and max_abs is not None and max_abs <= floors.RATIO * whole_floor:
+    if rel is None:
+        job.notes.append("no output of the candidate could be paired with one of the reference")
+    elif rel > ACCEPT and not causes:
+        if whole_floor and max_abs is not None and max_abs <= floors.RATIO * whole_floor:
             job.notes.append(
-                "the outputs differ by more than 1e-4, but no more than round-off adds up to: every layer is at its floor"
+                "the outputs differ by more than 1e-4, no more than round-off adds up to: each layer is at its floor"
             )
         else:
             cause = Cause(
@@ -161,6 +163,7 @@ def assembled(
             )
             causes = [*causes, cause]
     found = findings.from_causes(causes)
+    verdict: Verdict
     if not reproducible:
         verdict = "not_reproducible"
     elif found:

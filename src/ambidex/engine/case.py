@@ -52,7 +52,7 @@ def shortened(tried: list[str]) -> list[str]:
 
 
 def masks_differ(a: Array, b: Array) -> str:
-    """How two boolean masks differ: inverted, causal (only the candidate hides the future) or just differs; "" if not."""
+    """How two boolean masks differ: inverted, causal (only one hides the future) or just differs; "" if not."""
     if a.dtype != bool or b.dtype != bool:
         return ""
     if a.ndim != b.ndim:

@@ -24,6 +24,7 @@ from ambidex.engine.recording import with_weights
 from ambidex.engine.replay import Player
 from ambidex.engine.settle import by_structure, count_faults, lined_up, settled, with_floors, without_harmless
 from ambidex.engine.training import training_causes
+from ambidex.engine.usermap import check_paths
 
 
 def compare_models(
@@ -74,10 +75,11 @@ def compare_models(
 def _default_evaluate() -> Callable[..., Any]:
     import importlib
 
-    return importlib.import_module("ambidex.adapters.reference_").evaluate  # type: ignore[no-any-return]
+    return importlib.import_module("ambidex.adapters.reference_").evaluate
 
 
 def _compare(job: Job, ref: Trace, first: Trace, batch: Batch, inputs: Any, *, steady: bool, mode: str) -> Report:
+    check_paths(job.user_map, ref, first)
     with job.step("pair and carry weights", 0.35):
         pairing = weighting.pair(ref, first, job.user_map)
         if job.weights == "carry":
@@ -108,7 +110,7 @@ def _compare(job: Job, ref: Trace, first: Trace, batch: Batch, inputs: Any, *, s
             job.weights,
             {j: m.outputs for j, m in forced.pairs.items()},
         )
-        case.candidate.trace.layer_weights = chained.layer_weights
+        case.candidate.trace.layer_weights, case.candidate.trace.weights = chained.layer_weights, chained.weights
         random = drawn_causes(case, drawn)
         if not random and not same_outputs(chained, again):
             random = random_causes(job, case, forced, batch, a, chained)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ambidex.core.model import Batch
 from ambidex.core.rule import Cause
 from ambidex.core.trace import Trace
 from ambidex.core.types import Call
-from ambidex.engine import align, diagnose, prove
+from ambidex.engine import align, diagnose, prove, weightcauses
+from ambidex.engine.carry import named_weight
 from ambidex.engine.gap import Gap
 from ambidex.engine.glue import Glue
 from ambidex.engine.job import Job
@@ -123,6 +126,7 @@ def _structure(case: diagnose.Case, forced: Forced, causes: list[Cause]) -> list
                 cause.detail = {"effect": None}
                 found.append(cause)
     if case.weights == "keep":
+        found += _raw_weights(case, causes)
         for (ref_path, cand_path), roles in p.unequal.items():
             m = by_path.get(cand_path)
             if (ref_path, cand_path) not in known and m is not None and not m.faulty:
@@ -160,3 +164,36 @@ def random_causes(
             )
         )
     return causes
+
+
+def _raw_weights(case: diagnose.Case, causes: list[Cause]) -> list[Cause]:
+    """Loaded single arrays that differ: they also account for what is unexplained in the calls that take them."""
+    found: list[Cause] = []
+    for pair in case.pairing.raw_unequal:
+        ref, cand = (
+            named_weight(case.reference.trace, pair.reference),
+            named_weight(case.candidate.trace, pair.candidate),
+        )
+        name, text = weightcauses.explain(
+            "", [""], {"": pair.view.to(ref)}, {"": cand}, case.reference.trace, pair.reference
+        )
+        takers = {c.path for c in case.candidate.trace.calls if ("weight", pair.candidate, 0) in c.origins}
+        for cause in [c for c in causes if c.kind == "unknown" and c.candidate_path in takers]:
+            causes.remove(cause)
+        found.append(
+            Cause(
+                "weight",
+                "",
+                name,
+                [pair.reference],
+                [pair.candidate],
+                pair.reference,
+                pair.candidate,
+                framework=case.candidate.trace.framework,
+                reference_framework=case.reference.trace.framework,
+                before=float(np.abs(pair.view.to(ref).astype(np.float64) - cand).max()),
+                proof="read from the loaded weights",
+                detail={"roles": [""], "text": text},
+            )
+        )
+    return found

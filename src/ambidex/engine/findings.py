@@ -37,10 +37,16 @@ def _finding(cause: Cause) -> Finding:
         after=_number(cause.after),
         proven=cause.proven,
         proof=cause.proof or None,
-        tried=cause.tried,
+        tried=_others(cause),
         floor=_number(cause.floor),
     )
 
 
 def _number(value: float | None) -> float | None:
     return None if value is None else float(value)
+
+
+def _others(cause: Cause) -> list[str]:
+    """What was tried and is not the cause: without the cause itself, alone or in part."""
+    own = {cause.name, *cause.detail.get("roles", ()), f"{cause.kind} {cause.name}"}
+    return [t for t in cause.tried if not own & {x.strip() for x in t.split("+")} and t not in own]

@@ -72,21 +72,21 @@ def constant_factor(glue: Glue, gap: Gap, ref_region: Region, cand_region: Regio
     if float(np.abs(b - k * a).max()) > 0.1 * gap.diff:
         return None
     shape = gap.wanted.shape
-    guess = guess_factor(k, shape, [c for c in ref_region.calls + cand_region.calls])
+    guess = guess_factor(k, shape, [*ref_region.calls, *cand_region.calls])
     at = next((c for c in reversed(cand_region.calls) if c.op in {"Mul", "Div"}), None)
     mean, mine = (
         next((c for c in reversed(region.calls) if c.op in REDUCING), None) for region in (ref_region, cand_region)
     )
     if mean is not None and mine is not None and (mean.op == "ReduceSum") != (mine.op == "ReduceSum"):
-        names = ("ReduceSum" if x.op == "ReduceSum" else "ReduceMean" for x in (mean, mine))
+        kinds = ["ReduceSum" if x.op == "ReduceSum" else "ReduceMean" for x in (mean, mine)]
         return glue.cause(
             gap,
             cand_region,
             mine,
             mean,
             kind="op",
-            op=next(names),
-            name=next(names),
+            op=kinds[0],
+            name=kinds[1],
             reference=mean.layer.attrs,
             candidate=mine.layer.attrs,
             proven=True,
@@ -279,7 +279,9 @@ def fused_order(glue: Glue, gap: Gap, ref_region: Region, cand_region: Region) -
             continue
         for order in list(permutations(range(len(values))))[1:]:
             moved = [values[i] for i in order]
-            changed = {c.index: [m] for c, m in zip(calls, moved, strict=True)} if calls else {split[0].index: moved}
+            changed: dict[int, Sequence[Array]] = {c.index: [m] for c, m in zip(calls, moved, strict=False)}
+            if split:
+                changed[split[0].index] = moved
             if (after := glue.agrees(gap, replay(glue.case.reference, ref_region, changed))) is not None:
                 at = next(
                     (c for c in cand_region.calls if c.op == "Split" or c.path in {fused.whole, *fused.parts}), None

@@ -107,7 +107,7 @@ def two_variants(glue: Glue, gap: Gap, ref_region: Region, cand_region: Region) 
             if np.isfinite(d):
                 singles.append((d, call, v, out))
     singles.sort(key=lambda s: s[0])
-    for n, (_, call, v, out) in enumerate(singles[:25]):
+    for n, (_, call, v, made) in enumerate(singles[:25]):
         for _, other, w, _ in singles[:60]:
             if (
                 other.index == call.index
@@ -116,8 +116,8 @@ def two_variants(glue: Glue, gap: Gap, ref_region: Region, cand_region: Region) 
                 or (other.index == call.index and v.kind == w.kind)
             ):
                 continue
-            changed = _both(glue, call, v, out, other, w)
-            after = None if changed is None else glue.agrees(gap, replay(glue.case.reference, ref_region, changed))
+            both = _both(glue, call, v, made, other, w)
+            after = None if both is None else glue.agrees(gap, replay(glue.case.reference, ref_region, both))
             if after is not None:
                 first = glue.cause(
                     gap,

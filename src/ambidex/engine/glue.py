@@ -116,9 +116,7 @@ class Glue:
             self.run.calls[e].scope for e in edges if self.run.calls[e].scope
         }
         return any(
-            scope and (w == scope or w.startswith(scope + "/") or w.startswith(scope + "."))
-            for scope in scopes
-            for w in self.rewired
+            scope and (w == scope or w.startswith((scope + "/", scope + "."))) for scope in scopes for w in self.rewired
         )
 
     def cause(

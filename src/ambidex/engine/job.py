@@ -50,7 +50,7 @@ def reference_batch(inputs: Any) -> Batch:
         raise InputError(
             "there are no inputs for the reference", todo='Pass --inputs FILE.npz or --signature "float32[None,16]"'
         )
-    return inputs.reference  # type: ignore[no-any-return]
+    return inputs.reference
 
 
 def check_finite(trace: Trace, side: str) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from ambidex.core import floor as floors
 from ambidex.core.rule import Cause
 from ambidex.core.trace import Trace
-from ambidex.core.types import Array
+from ambidex.core.types import Array, Origin
 from ambidex.engine.align import Alignment
 from ambidex.engine.gap import Gap
 from ambidex.engine.layout import View, difference, scale, views
@@ -107,10 +107,10 @@ def _view(a: Alignment, ref: Array, cand: Array) -> View | None:
     return a.layouts.find(ref, cand)
 
 
-def _origin_floor(trace: Trace, origin: tuple[str, object, int]) -> float:
+def _origin_floor(trace: Trace, origin: Origin) -> float:
     if origin[0] != "call":
         return 0.0
-    call = trace.calls[origin[1]]  # type: ignore[index]
+    call = trace.calls[origin[1]]
     return (floors.of_call(call, origin[2]) or 0.0) if call.layer.functional else 0.0
 
 

@@ -21,7 +21,7 @@ from ambidex.errors import AmbidexError
 
 @dataclass
 class Fixes:
-    """What to put in place: layer pairs computed as the reference's layer, gaps as the reference's code between layers."""
+    """What to put in place: pairs computed as the reference's layer, gaps as the reference's code between layers."""
 
     pairs: list[Measured] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)

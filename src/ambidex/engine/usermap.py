@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ambidex.core.trace import Trace
 from ambidex.core.usercode import existing_file
 from ambidex.errors import MapError
 
@@ -48,3 +50,16 @@ def _checked(content: Any, where: str) -> dict[str, str]:
     if twice:
         raise MapError(f"{where} names the candidate's '{twice[0]}' twice", "two layers cannot be the same one", _FORM)
     return dict(content)
+
+
+def check_paths(user_map: Mapping[str, str], reference: Trace, candidate: Trace) -> None:
+    """Every path of a map must be a layer, a recorded call or a weight of its side; MapError names the nearest one."""
+    for side, trace, names in (("reference", reference, user_map.keys()), ("candidate", candidate, user_map.values())):
+        known = {x.path for x in trace.layers} | {c.path for c in trace.calls} | set(trace.weights)
+        for name in names:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1, 0.5)
+                raise MapError(
+                    f"the map names '{name}', which the {side} does not have",
+                    todo=f"Did you mean '{near[0]}'?" if near else "Paths stand in the report's layer table",
+                )

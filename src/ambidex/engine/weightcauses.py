@@ -1,4 +1,4 @@
-"""How a weight that differs came to differ: rounded, transposed, gates in another order, another layer's, not loaded."""
+"""How a weight came to differ: rounded, transposed, gates in another order, another layer's, not loaded."""
 
 from __future__ import annotations
 

@@ -66,6 +66,7 @@ class Pairing:
     lonely_candidate: list[tuple[str, str]] = field(default_factory=list)
     unequal: dict[tuple[str, str], list[str]] = field(default_factory=dict)  # layer pair -> roles whose values differ
     packed: list[Fused] = field(default_factory=list)
+    raw_unequal: list[RawPair] = field(default_factory=list)  # single arrays whose loaded values differ
 
 
 def owners(trace: Trace) -> tuple[list[Owner], list[Owner]]:
@@ -302,7 +303,7 @@ def pair(reference: Trace, candidate: Trace, user_map: dict[str, str], *, by_val
 def _copies(made: Pairing, reference: Trace, candidate: Trace, left: list[Owner]) -> list[Owner]:
     """A layer that the reference calls again where the candidate has a second one of its own: not shared any more.
     The copy is compared with the same reference layer, and told as parameters without partner."""
-    times = {}
+    times: dict[tuple[int, str], int] = {}
     for trace in (reference, candidate):
         for call in trace.calls:
             times[id(trace), call.path] = times.get((id(trace), call.path), 0) + 1
@@ -404,6 +405,8 @@ def _pair_raw(
         rn, cn = r.layer.weights[""], c.layer.weights[""]
         how = "name" if alike(rn, cn) >= 0.5 else "order" if rivals else "shape"
         made.raw.append(RawPair(rn, cn, options[0], options[1:], how))
+        if not any(_equal(option.to(r.main), c.main) for option in options):
+            made.raw_unequal.append(made.raw[-1])
         made.report.append(WeightPair(reference=rn, candidate=cn, role="", how=how))
     for group, fixed, done, lonely in (
         (ref, constants[0], {i for i, _ in pairs}, made.lonely_reference),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -170,6 +171,12 @@ def listed(items: Sequence[str], room: int, size: int = 10_000) -> str:
 # --- findings by cause -----------------------------------------------------------------------------------------
 
 
+def near_path(file: str) -> str:
+    """A file as it is named from here: relative to the working folder when it lies below it."""
+    here = os.getcwd() + os.sep
+    return file[len(here) :] if file.startswith(here) else file
+
+
 @dataclass(slots=True)
 class Group:
     """Findings with one cause and one fix: what a reader sees as one entry."""
@@ -212,7 +219,7 @@ class Group:
         lines: dict[str, list[int]] = {}
         for finding in self.findings:
             if finding.where.file:
-                known = lines.setdefault(finding.where.file, [])
+                known = lines.setdefault(near_path(finding.where.file), [])
                 if finding.where.line is not None and finding.where.line not in known:
                     known.append(finding.where.line)
         return [f"{name}:{','.join(map(str, sorted(found)))}" if found else name for name, found in lines.items()]
