@@ -84,7 +84,8 @@ def explain_all(
         if p.swapped:
             causes.append(p.swapped)
     causes += glue.causes
-    return [*causes, *_structure(case, forced, causes)], fixes
+    further = _structure(case, forced, causes)  # may account for what stood unexplained
+    return causes + further, fixes
 
 
 def _structure(case: diagnose.Case, forced: Forced, causes: list[Cause]) -> list[Cause]:

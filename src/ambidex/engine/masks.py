@@ -56,9 +56,9 @@ def rows_without_keys(call: Call) -> Array | None:
         return None
     mask = call.inputs[i]
     seen = mask if mask.dtype == bool else mask > -1e3
-    rows: Array = np.asarray(seen).any(axis=-1)
+    rows: Array = np.asarray(np.any(seen, axis=-1))
     while rows.ndim > 2:
-        rows = np.asarray(rows).any(axis=1)
+        rows = np.asarray(np.any(rows, axis=1))
     batch = call.inputs[0].shape[0]
     if rows.ndim != 2 or rows.all():
         return None
