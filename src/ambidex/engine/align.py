@@ -241,9 +241,11 @@ def _same_values(ref: Array, cand: Array) -> bool:
 def by_order(alignment: Alignment, families: frozenset[str] | None = None) -> int:
     """Match open calls of the same operator (then family) that the same matched calls feed, in order.
 
-    ``families``: only these, for a first pass over calls that change shapes."""
+    ``families``: only these, for a first pass over calls that change shapes. Calls behind a match of this very pass
+    wait: once it is forced, their values say more than their order."""
     ref_sources, cand_sources = alignment.sources(alignment.reference), alignment.sources(alignment.candidate)
     added = 0
+    fresh: set[int] = set()
     for exact in (True, False):
         groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for i in _open(alignment, alignment.reference):
@@ -251,15 +253,31 @@ def by_order(alignment: Alignment, families: frozenset[str] | None = None) -> in
             key = _kind(call, exact)
             if key and (families is None or family(call) in families):
                 groups[(key, ref_sources[i])].append(i)
+        behind = _behind(alignment, fresh)
         for j in _open(alignment, alignment.candidate):
             call = alignment.candidate.calls[j]
+            if any(o[0] == "call" and (o[1] in fresh or o[1] in behind) for o in call.origins):
+                behind.add(j)
+                continue
             key = _kind(call, exact)
             waiting = groups.get((key, cand_sources[j])) if key else None
             if waiting and (exact or _same_root(alignment, waiting[0], j)) and _same_width(alignment, waiting[0], j):
                 i = waiting.pop(0)
                 alignment.add(i, j, "order")
+                fresh.add(j)
                 added += 1
     return added
+
+
+def _behind(alignment: Alignment, fresh: set[int]) -> set[int]:
+    """Unmatched calls of the candidate that a match of this pass feeds, directly or through others."""
+    found: set[int] = set()
+    for call in alignment.candidate.calls:
+        if call.index not in alignment.matches and any(
+            o[0] == "call" and (o[1] in fresh or o[1] in found) for o in call.origins
+        ):
+            found.add(call.index)
+    return found
 
 
 def _same_root(alignment: Alignment, i: int, j: int) -> bool:

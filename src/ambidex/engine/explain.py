@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ambidex.core.model import Batch
@@ -84,6 +86,7 @@ def explain_all(
         if p.swapped:
             causes.append(p.swapped)
     causes += glue.causes
+    causes = _moved(causes)
     further = _structure(case, forced, causes)  # may account for what stood unexplained
     return causes + further, fixes
 
@@ -198,3 +201,22 @@ def _raw_weights(case: diagnose.Case, causes: list[Cause]) -> list[Cause]:
             )
         )
     return found
+
+
+def _moved(causes: list[Cause]) -> list[Cause]:
+    """An operator that is extra in one place and missing in another was moved: one cause, not two."""
+    made = list(causes)
+    for extra in [c for c in causes if c.kind == "extra" and c.proven]:
+        missing = next(
+            (c for c in made if c.kind == "missing" and c.proven and c.op == extra.op),
+            None,
+        )
+        if missing is None or extra not in made:
+            continue
+        moved = replace(extra, kind="order", name="layers", reference_path=missing.reference_path)
+        moved.reference, moved.candidate = missing.reference_path, extra.candidate_path
+        moved.before = max(extra.before or 0.0, missing.before or 0.0)
+        moved.after = max(extra.after or 0.0, missing.after or 0.0)
+        moved.proof = "left out where the candidate has it and put where the reference has it, both sides agree"
+        made = [moved if c is extra else c for c in made if c is not missing]
+    return made

@@ -69,13 +69,17 @@ def last_op(region: Region) -> str:
     return named[-1] if named else ""
 
 
-def counterpart(call: Call, region: Region) -> Call | None:
+def counterpart(call: Call, region: Region, variant: str = "") -> Call | None:
+    """The call of the other side's region that does what ``call`` does; of hand-written attention the step that the
+    variant is about: where the scores are scaled, else the softmax."""
     same = [c for c in region.calls if c.op == call.op]
     if same:
         return same[-1]
-    if call.op == "Attention":
-        return next((c for c in reversed(region.calls) if c.op in {"Softmax", "MatMul", "Einsum"}), None)
-    return None
+    if call.op != "Attention":
+        return None
+    scaled = [c for c in region.calls if c.op in {"Mul", "Div"} and min(x.size for x in c.inputs) == 1]
+    core = [c for c in region.calls if c.op == "Softmax"] or [c for c in region.calls if c.op in {"MatMul", "Einsum"}]
+    return (scaled or core)[0] if variant == "scale" and (scaled or core) else core[-1] if core else None
 
 
 def origin_path(trace: Trace, origin: Origin) -> str:

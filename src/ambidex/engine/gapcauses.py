@@ -99,7 +99,12 @@ def constant_factor(glue: Glue, gap: Gap, ref_region: Region, cand_region: Regio
         for o in c.origins
         if o[0] == "call" and o[1] in glue.case.alignment.matches
     ]
-    if {c.layer.attrs.get("direction") for c in edges if c.op in {"LSTM", "GRU", "RNN"}} == {"forward", "reverse"}:
+    for call in [c for c in edges if c.op == "Add"]:  # both directions summed, the sum itself is right
+        edges += [glue.run.calls[o[1]] for o in call.origins if o[0] == "call"]
+    for call in [c for c in edges if c.op in PLUMBING | {"Flip", "Slice"} and c.origins and c.origins[0][0] == "call"]:
+        edges.append(glue.run.calls[call.origins[0][1]])
+    edges = [c for c in edges if c.op in {"LSTM", "GRU", "RNN"}]
+    if {c.layer.attrs.get("direction") for c in edges} == {"forward", "reverse"}:
         names = ("sum", "ave") if k < 1 else ("ave", "sum")
         return glue.cause(
             gap,
@@ -268,7 +273,11 @@ def baked_constant(glue: Glue, gap: Gap, ref_region: Region, cand_region: Region
 def fused_order(glue: Glue, gap: Gap, ref_region: Region, cand_region: Region) -> Cause | None:
     """Projections that are one layer on one side: its parts are taken in another order than the other side's."""
     for fused in glue.case.pairing.packed:
-        calls = [c for path in fused.parts for c in ref_region.calls if c.path == path] if fused.mirrored else []
+        near = {c.index for c in ref_region.calls} | {
+            o[1] for c in ref_region.calls for o in c.origins if o[0] == "call"
+        }
+        makers = [glue.case.reference.trace.calls[i] for i in sorted(near)]
+        calls = [c for path in fused.parts for c in makers if c.path == path] if fused.mirrored else []
         split = (
             []
             if fused.mirrored

@@ -44,7 +44,7 @@ def reference_side(
             )
             if (after := glue.agrees(gap, value)) is not None:
                 glue.known[call.index] = v
-                at = counterpart(call, cand_region)
+                at = counterpart(call, cand_region, v.name)
                 return glue.cause(
                     gap,
                     cand_region,
@@ -122,7 +122,7 @@ def two_variants(glue: Glue, gap: Gap, ref_region: Region, cand_region: Region) 
                 first = glue.cause(
                     gap,
                     cand_region,
-                    counterpart(call, cand_region),
+                    counterpart(call, cand_region, v.name),
                     call,
                     **worded(v, call, ref_region, mirrored=False),
                     proven=True,
@@ -132,7 +132,7 @@ def two_variants(glue: Glue, gap: Gap, ref_region: Region, cand_region: Region) 
                 second = glue.cause(
                     gap,
                     cand_region,
-                    counterpart(other, cand_region),
+                    counterpart(other, cand_region, w.name),
                     other,
                     **worded(w, other, ref_region, mirrored=False),
                     proven=True,

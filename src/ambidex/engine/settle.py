@@ -26,7 +26,7 @@ def lined_up(
     align.by_value(a, chained)
     align.by_order(a, frozenset({"pool", "resize"}))
     forced = run_forced(job.candidate, batch, a, chained, job.masks, force_inputs=False)
-    for _ in range(3):
+    for _ in range(12):
         added = align.by_value(a, forced.trace)
         added += align.by_order(a) or align.by_overlap(a)
         if not added:

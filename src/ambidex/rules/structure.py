@@ -277,6 +277,36 @@ class OutputsSwapped(Known):
 
 
 @rule
+class LayerOrder(Known):
+    """The same operator stands in another place: before a layer where the reference has it behind.
+
+    How it shows: the layers between agree, what reaches them does not; the numbers are those of the operator applied
+    one step earlier or later.
+
+    Why it happens: activation and normalisation are exchanged in the port (norm, then activation in one paper,
+    activation, then norm in the other), or an activation argument is fused into the layer in front.
+    """
+
+    code, name, title = "AMB199", "layer-order", "Layers in another order"
+    weight = 20
+    kinds, names = ("order",), ("layers",)
+    unpaired = "it takes a model of several layers; the planted faults of the quality figure show it"
+    sample = Cause("order", "Relu", "layers", "norm", "relu")
+
+    def title_for(self, cause: Cause) -> str:
+        return f"Layers in another order: {called(cause.op)} stands elsewhere"
+
+    def message(self, cause: Cause) -> str:
+        return (
+            f"The candidate applies {called(cause.op)} at {number(cause.candidate)}, the reference at "
+            f"{number(cause.reference)}: the order of the layers is swapped."
+        )
+
+    def fix(self, cause: Cause) -> str:
+        return f"apply {called(cause.op)} where the reference does: at {number(cause.reference)}"
+
+
+@rule
 class BakedConstant(Known):
     """A layer was evaluated once, when the model was built, and its result is a constant in the graph.
 
