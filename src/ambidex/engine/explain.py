@@ -9,13 +9,13 @@ import numpy as np
 from ambidex.core.model import Batch
 from ambidex.core.rule import Cause
 from ambidex.core.trace import Trace
-from ambidex.core.types import Call
+from ambidex.core.types import Array, Call
 from ambidex.engine import align, diagnose, prove, weightcauses
 from ambidex.engine.carry import named_weight
 from ambidex.engine.gap import Gap
 from ambidex.engine.glue import Glue
 from ambidex.engine.job import Job
-from ambidex.engine.layout import difference
+from ambidex.engine.layout import difference, views
 from ambidex.engine.measure import Forced, run_forced
 from ambidex.engine.outputs import Paired
 
@@ -181,6 +181,9 @@ def _raw_weights(case: diagnose.Case, causes: list[Cause]) -> list[Cause]:
         name, text = weightcauses.explain(
             "", [""], {"": pair.view.to(ref)}, {"": cand}, case.reference.trace, pair.reference
         )
+        twin = next((q.reference for q in case.pairing.raw if q is not pair and _is_of(case, q.reference, cand)), None)
+        if twin is not None:
+            name, text = "other_layer", f"these are the weights of the reference's {twin}"
         takers = {c.path for c in case.candidate.trace.calls if ("weight", pair.candidate, 0) in c.origins}
         for cause in [c for c in causes if c.kind == "unknown" and c.candidate_path in takers]:
             causes.remove(cause)
@@ -220,3 +223,9 @@ def _moved(causes: list[Cause]) -> list[Cause]:
         moved.proof = "left out where the candidate has it and put where the reference has it, both sides agree"
         made = [moved if c is extra else c for c in made if c is not missing]
     return made
+
+
+def _is_of(case: diagnose.Case, reference: str, array: Array) -> bool:
+    """Whether these are the numbers of another array of the reference, however its axes lie."""
+    other = named_weight(case.reference.trace, reference)
+    return any(weightcauses.same(view.to(other), array) for view in views(other.shape, array.shape))

@@ -77,7 +77,9 @@ def counterpart(call: Call, region: Region, variant: str = "") -> Call | None:
         return same[-1]
     if call.op != "Attention":
         return None
-    scaled = [c for c in region.calls if c.op in {"Mul", "Div"} and min(x.size for x in c.inputs) == 1]
+    scaled = [
+        c for c in region.calls if c.op in {"Mul", "Div"} and (len(c.inputs) == 1 or min(x.size for x in c.inputs) == 1)
+    ]
     core = [c for c in region.calls if c.op == "Softmax"] or [c for c in region.calls if c.op in {"MatMul", "Einsum"}]
     return (scaled or core)[0] if variant == "scale" and (scaled or core) else core[-1] if core else None
 
