@@ -10,7 +10,7 @@ PYTEST_ARGS ?= -n 2 --dist loadfile
 PACKAGES := src tests benchmarks examples
 WHERE = $(wildcard $(PACKAGES))
 
-.PHONY: quick setup demo test real score bench-compare format clean
+.PHONY: quick setup demo browser test real score bench-compare format clean
 .DEFAULT_GOAL := quick
 
 quick: setup ## the inner loop: format, lint, types, import contracts, framework-free tests
@@ -45,7 +45,13 @@ setup:
 demo: setup ## the main job on a real case
 	$(PINS) $(PY) examples/recommender/run_demo.py
 
-test: setup ## all tests
+browser: ## chromium for the tests of the HTML page, where the system's packages can be installed
+	@command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1 || \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+	    echo "test: installing chromium"; apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; \
+	else echo "test: no chromium found; the tests of the HTML page need it"; fi
+
+test: setup browser ## all tests
 	$(PINS) $(PY) -m pytest $(PYTEST_ARGS)
 
 real: setup ## pairs of real implementations from other packages
