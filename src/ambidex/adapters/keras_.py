@@ -184,6 +184,9 @@ class KerasModel:
             raise
         except MemoryError as e:
             raise RunError("the Keras model ran out of memory", todo="Use a smaller batch") from e
+        except SystemExit as e:
+            why = f"its call runs sys.exit({e.code!r})"
+            raise RunError("the Keras model ended Python", why, "Take that out") from e
         except Exception as e:
             text = _reason(e)
             if type(e).__name__ == "ResourceExhaustedError" or "OOM when allocating" in text:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache, partial
 from typing import Any
 
@@ -44,7 +45,27 @@ def accepts(obj: Any) -> bool:
 
 
 def wrap(obj: nn.Module) -> TorchModel:
-    return TorchModel(obj)
+    module = _uncompiled(obj)
+    if isinstance(module, torch.jit.ScriptModule):
+        raise UnsupportedError(
+            f"{type(obj).__name__} is a scripted or traced module",
+            "its layers are compiled and cannot be looked into",
+            "Give the nn.Module that it was made from",
+        )
+    lost = next((n for n, t in [*module.named_parameters(), *module.named_buffers()] if t.is_meta), None)
+    if lost is not None:
+        raise InputError(
+            f"weight {lost!r} of {type(module).__name__} is on the meta device",
+            "it has a shape and no values",
+            "Load the checkpoint first: module.to_empty(device='cpu'), then load_state_dict(...)",
+        )
+    return TorchModel(module)
+
+
+def _uncompiled(module: nn.Module) -> nn.Module:
+    """What ``torch.compile(module)`` wraps: the same parameters, with the layers still to be seen."""
+    inner = getattr(module, "_orig_mod", None) if type(module).__name__ == "OptimizedModule" else None
+    return inner if isinstance(inner, nn.Module) else module
 
 
 @contextmanager
@@ -222,15 +243,17 @@ class TorchModel:
                 raise InputError(f"weight {name!r} has shape {tuple(known[name].shape)}, given {tuple(value.shape)}")
         with torch.no_grad():
             for name, value in values.items():
-                known[name].copy_(torch.from_numpy(np.array(value)))
+                with _writable(known[name]):
+                    known[name].copy_(torch.from_numpy(np.array(value)))
 
     def layer_weights(self, path: str) -> dict[str, Array]:
         layer = self._by_path[path]
         return tl.get_weights(plain(self._modules[path])) if layer.op and path in self._modules else {}
 
     def set_layer_weights(self, path: str, values: Mapping[str, Array]) -> None:
-        with torch.no_grad():
-            tl.set_weights(plain(self._modules[path]), dict(values))
+        module = plain(self._modules[path])
+        with torch.no_grad(), _writable(*module.parameters()):
+            tl.set_weights(module, dict(values))
 
     # ------------------------------------------------------------------ running
     def run(
@@ -287,7 +310,8 @@ class TorchModel:
             with torch.no_grad():
                 for n, b in self.module.named_buffers():
                     if n in buffers and not torch.equal(b, buffers[n]):
-                        b.copy_(buffers[n])
+                        with _writable(b):
+                            b.copy_(buffers[n])
         for name, t in _outputs(output):
             trace.outputs[name] = tape.value(t)
             trace.output_origins[name] = tape.origins.get(id(t), ("const", "", 0))
@@ -317,6 +341,9 @@ class TorchModel:
             raise RunError("the torch model ran out of memory", todo="Use a smaller batch") from e
         except (RunError, InputError, UnsupportedError):
             raise
+        except SystemExit as e:
+            why = f"its forward calls sys.exit({e.code!r})"
+            raise RunError("the torch model ended Python", why, "Take that out") from e
         except Exception as e:
             last = tape.calls[-1].path if tape.calls else "its first layer"
             text = (str(e).strip().splitlines() or [""])[0][:300]
@@ -330,26 +357,30 @@ class TorchModel:
 
     @contextmanager
     def _intercept(self, tape: Tape) -> Iterator[None]:
-        touched: list[nn.Module] = []
+        touched: list[tuple[nn.Module, Any]] = []  # with the forward of its own that an object may have
         hooked: dict[int, str] = {}
         try:
             for path, m in self._modules.items():
                 if id(m) not in hooked and path not in self._composites:
                     hooked[id(m)] = path
+                    touched.append((m, m.__dict__.get("forward")))
                     m.__dict__["forward"] = partial(self._leaf_forward, tape, m, path, m.forward)
-                    touched.append(m)
             for path, composite in self._composites.items():
                 m = composite.module
+                touched.append((m, m.__dict__.get("forward")))
                 m.__dict__["forward"] = partial(self._composite_forward, tape, path, composite, m.forward)
-                touched.append(m)
             for path, m in self.module.named_modules():
                 if id(m) not in hooked and path not in self._composites:
-                    m.__dict__["forward"] = partial(self._scope_forward, tape, path, m.forward)
-                    touched.append(m)
+                    inner = _uncompiled(m)
+                    touched.append((m, m.__dict__.get("forward")))
+                    m.__dict__["forward"] = partial(self._scope_forward, tape, path, m.forward if inner is m else inner)
             yield
         finally:
-            for m in touched:
-                m.__dict__.pop("forward", None)
+            for m, own in reversed(touched):
+                if own is None:
+                    m.__dict__.pop("forward", None)
+                else:
+                    m.__dict__["forward"] = own
 
     def _leaf_forward(self, tape: Tape, m: nn.Module, path: str, original: Any, *args: Any, **kwargs: Any) -> Any:
         if tape.depth:
@@ -438,6 +469,11 @@ class TorchModel:
         self._saved.clear()
 
 
+def _writable(*tensors: torch.Tensor) -> AbstractContextManager[Any]:
+    """Weights made in inference mode can be written to in inference mode only."""
+    return torch.inference_mode() if any(t.is_inference() for t in tensors) else nullcontext()
+
+
 def _in_float64(module: nn.Module, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The layer with all its weights in float64 (state is put back)."""
     if type(module) is nn.Embedding and module.max_norm is None:
@@ -459,6 +495,8 @@ def _outputs(output: Any, prefix: str = "") -> list[tuple[str, torch.Tensor]]:
         items = [(str(k), output[k]) for k in output.keys()]  # noqa: SIM118 (ModelOutput is no plain mapping)
     elif isinstance(output, list | tuple):
         items = [(str(i), v) for i, v in enumerate(output)]
+    elif dataclasses.is_dataclass(output):
+        items = [(field.name, getattr(output, field.name)) for field in dataclasses.fields(output)]
     else:
         return []
     found: list[tuple[str, torch.Tensor]] = []

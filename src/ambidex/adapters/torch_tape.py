@@ -239,6 +239,9 @@ class Tape(TorchFunctionMode):
             if wanted is not None and i < len(results):
                 results[i] = torch.from_numpy(np.array(wanted)).to(results[i].dtype)
         changed = any(a is not b for a, b in zip(results, out.tensors, strict=True))
+        if inplace and (changed or forced) and not (slots.packed or out.packed):
+            results = self._written_back(slots.tensors, tensors, out.tensors, results)
+            changed = True
         if changed:
             (result,) = out.rebuilt(results)
         call.outputs = [self.value(t) for t in results] if changed else list(call.computed)
@@ -256,6 +259,22 @@ class Tape(TorchFunctionMode):
                 self.origins[id(seen.packed.data)] = ("call", call.index, 0)
                 self.alive.append(seen.packed.data)
         return result
+
+    def _written_back(
+        self, held: list[torch.Tensor], given: list[torch.Tensor], own: list[torch.Tensor], wanted: list[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """What an in-place operation gives, or is made to give, stands in the very tensor that the user's code holds:
+        that code may never look at the result (``x.mul_(2)``)."""
+        made = []
+        for mine, value in zip(own, wanted, strict=True):
+            target = next((h for h, g in zip(held, given, strict=True) if g is mine), None)
+            if target is not None and target is not value and target.shape == value.shape and not target.is_sparse:
+                self.about_to_write(target)
+                target.copy_(value)
+                self.values.pop(id(target), None)
+                value = target
+            made.append(value)
+        return made
 
     def _skipped(self, key: str, tensors: list[torch.Tensor]) -> torch.Tensor | None:
         """The replaced output of a call that need not be computed; None where its type would have to be found out."""

@@ -1,0 +1,153 @@
+"""Hostile and clumsy input: one clear sentence or a right report, never an accusation of twins."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import keras  # isort: skip
+
+import ambidex
+from ambidex.core.report import Report
+from ambidex.errors import AmbidexError
+
+X = np.random.default_rng(0).normal(size=(3, 4)).astype("float32")
+
+
+class Small(nn.Module):
+    """Two linear layers; ``last(x, h, y)`` is what comes out."""
+
+    def __init__(self, last: Callable[..., Any] | None = None) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b, self.last = nn.Linear(4, 8), nn.Linear(8, 3), last
+
+    def forward(self, x: torch.Tensor) -> Any:
+        h = torch.tanh(self.a(x))
+        y = self.b(h)
+        return self.last(x, h, y) if self.last is not None else y
+
+
+def small_keras(dtype: str | None = None) -> keras.Model:
+    keras.utils.set_random_seed(0)
+    x = keras.Input((4,))
+    h = keras.layers.Dense(8, activation="tanh", dtype=dtype, name="a")(x)
+    return keras.Model(x, keras.layers.Dense(3, dtype=dtype, name="b")(h))
+
+
+def compared(reference: Any, candidate: Any, inputs: Any = X, **options: Any) -> Report:
+    return ambidex.compare(reference, candidate, inputs=inputs, **options)
+
+
+def refused(reference: Any, candidate: Any, *words: str, inputs: Any = X, **options: Any) -> None:
+    with pytest.raises(AmbidexError) as caught:
+        compared(reference, candidate, inputs, **options)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+# ---------------------------------------------------------------- wrappers
+
+
+def test_a_compiled_module_is_looked_into_also_where_only_a_part_is_compiled() -> None:
+    part = Small()
+    part.a = torch.compile(part.a, backend="eager")  # type: ignore[assignment]
+    for module in (torch.compile(Small(), backend="eager"), part):
+        report = compared(module, small_keras())
+        assert report.verdict == "equal" and report.coverage.matched == 3
+        assert module(torch.from_numpy(X)).shape == (3, 3)  # it works as before
+
+
+def test_a_forward_of_the_objects_own_is_still_there_afterwards() -> None:
+    module = Small()
+    plain = module.forward
+    module.forward = lambda x: plain(x) * 2  # type: ignore[method-assign, assignment]
+    before = module(torch.from_numpy(X))
+    assert compared(module, Small()).verdict == "different"
+    assert torch.equal(module(torch.from_numpy(X)), before)
+
+
+def test_scripted_modules_are_refused() -> None:
+    refused(torch.jit.script(nn.Sequential(nn.Linear(4, 3))), small_keras(), "scripted", "Give the nn.Module")
+
+
+def test_weights_on_the_meta_device_are_refused_by_name() -> None:
+    module = Small()
+    module.b = nn.Linear(8, 3, device="meta")
+    refused(module, small_keras(), "'b.weight'", "meta device")
+
+
+def test_weights_made_in_inference_mode_can_be_carried_over() -> None:
+    with torch.inference_mode():
+        module = Small()
+    kept = module.a.weight.clone()
+    assert compared(small_keras(), module).verdict == "equal"
+    assert torch.equal(module.a.weight, kept)
+
+
+# ---------------------------------------------------------------- what a model does
+
+
+class Writes(nn.Module):
+    """In-place operations whose result nobody looks at, on the input too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.relu, self.b = nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x.mul_(2)
+        h = self.a(x)
+        self.relu(h)
+        h += x
+        h.clamp_(max=1.0)
+        z: torch.Tensor = self.b(h)
+        z[:, 0] = h[:, 1]
+        z.add_(1)
+        return z
+
+
+class Pure(keras.Model):  # type: ignore[misc]
+    """The same without writing in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = keras.layers.Dense(4), keras.layers.Dense(4)
+
+    def call(self, x: Any) -> Any:
+        x = x * 2
+        h = keras.ops.minimum(keras.ops.relu(self.a(x)) + x, 1.0)
+        return keras.ops.concatenate([h[:, 1:2], self.b(h)[:, 1:]], 1) + 1
+
+
+@pytest.mark.parametrize("pair", [(Writes, Writes), (Writes, Pure), (Pure, Writes)])
+def test_writing_in_place_is_no_fault(pair: tuple[type, type]) -> None:
+    given = X.copy()
+    report = compared(pair[0](), pair[1](), given)
+    assert report.verdict == "equal" and not report.findings
+    assert np.array_equal(given, X)
+
+
+@dataclasses.dataclass
+class Answer:
+    logits: torch.Tensor
+    hidden: torch.Tensor
+
+
+def test_outputs_in_a_dataclass_are_found() -> None:
+    module = Small(lambda x, h, y: Answer(y, h))
+    assert compared(module, Small(lambda x, h, y: (y, h))).verdict == "equal"
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_model_that_ends_python_is_told(side: int) -> None:
+    pair = [Small(), Small()]
+    pair[side] = Small(lambda x, h, y: sys.exit(3))
+    refused(*pair, "ended Python", "sys.exit(3)")
