@@ -151,3 +151,54 @@ def test_a_model_that_ends_python_is_told(side: int) -> None:
     pair = [Small(), Small()]
     pair[side] = Small(lambda x, h, y: sys.exit(3))
     refused(*pair, "ended Python", "sys.exit(3)")
+
+
+# ---------------------------------------------------------------- numbers that say nothing
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_outputs_of_nothing_but_nan_are_never_equal(value: float) -> None:
+    refused(Small(), small_keras(), "nothing but NaN", "input '0'", inputs=np.full((3, 4), value, "float32"))
+    broken = Small(lambda x, h, y: y * float("nan"))
+    refused(broken, broken, "nothing but NaN", "':mul'")
+    assert compared(Small(), broken).verdict == "different"
+
+
+def test_an_empty_batch_is_refused() -> None:
+    refused(Small(), small_keras(), "empty", "at least one sample", inputs=np.zeros((0, 4), "float32"))
+
+
+def test_infinite_weights_that_are_kept_are_reported() -> None:
+    candidate = small_keras()
+    kernel = candidate.get_layer("a").kernel
+    kernel.assign(np.where(np.arange(32).reshape(4, 8) == 0, np.inf, kernel.numpy()))
+    report = compared(Small(), candidate, weights="keep")
+    assert report.verdict == "different" and {f.code for f in report.findings} == {"AMB211"}
+
+
+def test_a_mask_must_fit_and_leave_something() -> None:
+    both = {"reference": [X], "candidate": [X]}
+    refused(Small(), Small(), "'m'", "(2, 9)", "fits nothing", inputs={**both, "masks": {"m": np.ones((2, 9))}})
+    refused(Small(), Small(), "'m'", "false everywhere", inputs={**both, "masks": {"m": np.zeros((3, 1))}})
+
+
+def test_sides_with_other_numbers_of_samples_are_no_fault_of_a_layer() -> None:
+    other = {"reference": [X], "candidate": [np.ones((5, 4), "float32")]}
+    refused(Small(), small_keras(), "3 samples", "candidate 5", inputs=other)
+
+
+def test_the_imaginary_part_counts() -> None:
+    assert compared(Small(lambda x, h, y: torch.complex(y, y)), Small()).verdict == "different"
+    turned = Small(lambda x, h, y: torch.complex(y, -y))
+    assert compared(Small(lambda x, h, y: torch.complex(y, y)), turned).verdict == "different"
+    assert compared(turned, turned).verdict == "equal"
+
+
+class Nothing(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+@pytest.mark.parametrize(("pair", "side"), [((Nothing, Small), "reference"), ((Small, Nothing), "candidate")])
+def test_a_side_without_any_operator_is_named(pair: tuple[type, type], side: str) -> None:
+    refused(pair[0](), pair[1](), f"the {side} ran no layer")

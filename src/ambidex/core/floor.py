@@ -19,6 +19,11 @@ RATIO = 10.0
 UNMEASURED = 64.0
 
 
+def wide(values: Array) -> Array:
+    """The values in double precision; complex ones stay complex."""
+    return values.astype(np.complex128 if values.dtype.kind == "c" else np.float64)
+
+
 def unmeasured(values: Array) -> float:
     """A wide floor for a call whose own round-off could not be measured: rather miss a small fault than accuse."""
     return UNMEASURED * least(values)
@@ -62,7 +67,7 @@ def _of_output(call: Call, number: int) -> float | None:
     if a.shape != b.shape or a.dtype == bool:
         return None
     with np.errstate(invalid="ignore", over="ignore"):
-        d = np.abs(a.astype(np.float64) - b)
+        d = np.abs(wide(a) - b)
     worst = float(d.max()) if d.size else 0.0
     if not np.isfinite(worst):
         d = d[np.isfinite(d)]

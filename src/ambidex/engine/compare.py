@@ -12,7 +12,7 @@ from ambidex.core.model import Batch, Inspectable
 from ambidex.core.report import Report
 from ambidex.core.trace import Trace
 from ambidex.engine import carry as carrying
-from ambidex.engine import diagnose, prove
+from ambidex.engine import diagnose, prove, sanity
 from ambidex.engine import weights as weighting
 from ambidex.engine.assemble import assembled
 from ambidex.engine.explain import drawn_causes, explain_all, random_causes
@@ -50,6 +50,7 @@ def compare_models(
     live = None if isinstance(reference, Trace) else reference
     job = Job(live, candidate, weights, dict(user_map or {}), progress or (lambda *_: None), evaluate)
     job.masks = [np.asarray(m) for m in inputs.masks.values()]
+    sanity.check_batches(inputs.reference, inputs.candidate)
     with job.step("run the reference", 0.05):
         ref = (
             reference
@@ -59,6 +60,8 @@ def compare_models(
         if live is not None:
             floors.keep_only(ref.calls)
         check_finite(ref, "reference")
+        sanity.check_outputs(ref, "reference")
+        sanity.check_masks(inputs.masks, ref)
         steady = live is None or same_outputs(ref, live.run(reference_batch(inputs), record=False))
     with job.step("run the candidate", 0.25):
         batch, first = best_run(ref, first_runs(job, ref, inputs))

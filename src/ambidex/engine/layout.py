@@ -8,6 +8,7 @@ from itertools import permutations
 
 import numpy as np
 
+from ambidex.core import floor as floors
 from ambidex.core.floor import largest
 from ambidex.core.types import Array
 
@@ -97,7 +98,7 @@ def difference(a: Array, b: Array, mask: Array | None = None) -> float:
             if a.dtype == b.dtype == np.float32:
                 d = np.abs(a - b)
             else:
-                d = np.abs(a.astype(np.float64) - b.astype(np.float64))
+                d = np.abs(floors.wide(a) - floors.wide(b))
             if not np.isfinite(d.max()):
                 same = (np.isnan(a) & np.isnan(b)) | (a == b)
                 d = np.where(same, 0.0, np.where(np.isnan(d), np.inf, d))
@@ -136,7 +137,7 @@ class Layouts:
                 self.ranks.setdefault((ref.ndim, cand.ndim), only.perm)
             return only
         best, least = None, np.inf
-        a, b = ref.astype(np.float64).ravel(), cand.astype(np.float64).ravel()
+        a, b = floors.wide(ref).ravel(), floors.wide(cand).ravel()
         comparable = bool(abs(np.abs(a).sum() - np.abs(b).sum()) <= 0.02 * (np.abs(a).sum() + 1e-30)) and a.size > 1
         if comparable:
             for option in options:
@@ -164,7 +165,7 @@ class Layouts:
 
 
 def _informative(a: Array) -> bool:
-    return a.dtype != bool and a.size > 3 and float(np.std(a.astype(np.float64))) > 1e-6 * scale(a)
+    return a.dtype != bool and a.size > 3 and float(np.std(floors.wide(a))) > 1e-6 * scale(a)
 
 
 def _from_names(ref: tuple[int, ...], cand: tuple[int, ...], hint: tuple[str, str]) -> View | None:

@@ -224,8 +224,9 @@ def _measure(
             d = off(wanted, got, masks if rows is None else [*masks, *spread(rows, wanted.shape)])
             known = [x for x in (floors.of_call(r, port.reference), floors.of_call(c, port.candidate)) if x is not None]
             f = max(*known, floors.least(wanted)) if known else floors.unmeasured(wanted)
-            if d / f > worst:
-                worst, m.shadow, m.floor = d / f, d, f
+            ratio = d / f if f else float(d > 0)  # no floor: an empty array
+            if ratio > worst:
+                worst, m.shadow, m.floor = ratio, d, f
             if d > floors.RATIO * f or difference(wanted, got) > floors.RATIO * f:
                 m.padded_only = d <= floors.RATIO * f
     elif r.outputs and c.computed and c.computed[0].dtype.kind == "f" and r.outputs[0].dtype.kind == "f":

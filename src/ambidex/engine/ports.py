@@ -53,7 +53,7 @@ def output_ports(a: Alignment, r: Call, c: Call) -> list[Port]:
                 scored.append((difference(view.to(r.computed[i]), value), i != j, i, view))
         if not scored:
             continue
-        best = min(scored, key=lambda s: (round(s[0] / (1e-4 * scale(r.computed[s[2]]))), s[1], s[2]))
+        best = min(scored, key=lambda s: (round(min(s[0] / (1e-4 * scale(r.computed[s[2]])), 1e15)), s[1], s[2]))
         used.add(best[2])
         found.append(Port(best[2], j, best[3]))
     return found

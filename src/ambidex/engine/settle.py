@@ -20,8 +20,13 @@ def lined_up(
     job: Job, ref: Trace, chained: Trace, pairing: weighting.Pairing, batch: Batch
 ) -> tuple[align.Alignment, Forced]:
     a = align.start(ref, chained, pairing, job.user_map)
-    if not ref.calls or not chained.calls:
-        raise AlignError("one side ran no layer and no operator that could be recorded")
+    for trace, side in ((ref, "reference"), (chained, "candidate")):
+        if not trace.calls:
+            raise AlignError(
+                f"the {side} ran no layer and no operator that could be recorded",
+                "there is nothing to line the other side up with",
+                "Does it use its inputs? A compiled or traced function cannot be looked into",
+            )
     align.through_crops(a)
     align.by_value(a, chained)
     align.by_order(a, frozenset({"pool", "resize"}))

@@ -351,6 +351,8 @@ def next_steps(report: Report) -> list[str]:
         steps.append(f"see why these could not run: {listed(compact_paths(stuck), 4)}")
     if report.coverage.only_in_reference or report.coverage.only_in_candidate:
         steps.append("say which layers belong together with --map map.toml")
+    if report.whole_model.max_abs is None and not steps:
+        steps.append("let both models return the same: floating-point arrays of equal sizes (scores, no class numbers)")
     if not steps:
         steps.append("give inputs of your own with --inputs FILE.npz: real data shows more than probes")
     return steps
