@@ -202,3 +202,32 @@ class Nothing(nn.Module):
 @pytest.mark.parametrize(("pair", "side"), [((Nothing, Small), "reference"), ((Small, Nothing), "candidate")])
 def test_a_side_without_any_operator_is_named(pair: tuple[type, type], side: str) -> None:
     refused(pair[0](), pair[1](), f"the {side} ran no layer")
+
+
+# ---------------------------------------------------------------- half precision
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "dtype"),
+    [
+        (lambda: Small().half(), lambda: small_keras("float16"), "float16"),
+        (lambda: Small().half(), small_keras, "float16"),
+        (Small, lambda: small_keras("mixed_float16"), "float32"),
+        (Small, lambda: small_keras("mixed_bfloat16"), "float32"),
+        (lambda: small_keras("mixed_bfloat16"), Small, "float32"),
+    ],
+)
+def test_rounding_of_half_precision_is_no_fault(reference: Any, candidate: Any, dtype: str) -> None:
+    report = compared(reference(), candidate(), X.astype(dtype))
+    assert report.verdict == "equal" and not report.findings
+    assert any("half precision" in note for note in report.notes)
+
+
+def test_a_fault_in_half_precision_is_still_found() -> None:
+    report = compared(Small(lambda x, h, y: y * 1.2), small_keras("mixed_float16"))
+    assert [f.code for f in report.findings] == ["AMB192"]
+
+
+def test_an_output_without_partner_is_told() -> None:
+    report = compared(Small(lambda x, h, y: (y, h)), Small())
+    assert any("output 1" in note for note in report.notes)

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["KerasModel", "accepts", "remember_sources", "wrap"]
 
 
+#: the unit in the last place of 1 of the half precisions that a layer may compute in
+_EPS: dict[Any, float] = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+
+
 def accepts(obj: Any) -> bool:
     """Whether ``obj`` is a Keras 3 model or layer (by class names: asking imports nothing). A legacy one is not."""
     names = {(c.__module__, c.__name__) for c in type(obj).__mro__}
@@ -145,6 +149,9 @@ class KerasModel:
                 self._answer(arguments, None, False)
             self._known = Tree(self.model)
         tree = self._tree()
+        widths = [_EPS.get(getattr(layer, "compute_dtype", None), 0.0) for layer in tree.objects.values()]
+        if any(widths):
+            trace.meta["eps"] = max(widths)
         tape = Tape(tree, plan, record=record, exact=exact, training=training)
         for name, variable in tree.variables.items():
             for held in _holders(variable):

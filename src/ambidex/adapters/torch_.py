@@ -39,6 +39,10 @@ _PATCH: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
 }
 
 
+#: with weights of these the whole model rounds as they do
+_HALF = {torch.float16, torch.bfloat16}
+
+
 def accepts(obj: Any) -> bool:
     """Whether ``obj`` is a torch module (decided by class names, so that asking imports nothing)."""
     return any(c.__module__ == "torch.nn.modules.module" and c.__name__ == "Module" for c in type(obj).__mro__)
@@ -279,6 +283,9 @@ class TorchModel:
         if record and (plan is None or not (plan.replace or plan.feed)):
             self._saved = {}  # two runs need not be held at once
         trace = Trace("torch", {"torch": torch.__version__})
+        dtypes = {t.dtype for t in self.module.parameters() if t.dtype in _HALF}
+        if dtypes:
+            trace.meta["eps"] = max(torch.finfo(d).eps for d in dtypes)
         try:
             torch.backends.mha.set_fastpath_enabled(False)
             if training:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -29,11 +30,16 @@ def unmeasured(values: Array) -> float:
     return UNMEASURED * least(values)
 
 
-def least(values: Array) -> float:
+def unit(meta: Mapping[str, Any]) -> float:
+    """The unit in the last place of 1 that a side computes with: wider than float32 where it has half precision."""
+    return max(EPS32, float(meta.get("eps", EPS32)))
+
+
+def least(values: Array, eps: float = EPS32) -> float:
     """The smallest floor that makes sense for values of this size: half a unit in the last place of the largest."""
     if values.size == 0 or values.dtype == bool:
         return 0.0
-    return 0.5 * EPS32 * max(largest(values), 1e-30)
+    return 0.5 * eps * max(largest(values), 1e-30)
 
 
 def largest(values: Array) -> float:

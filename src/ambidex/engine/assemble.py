@@ -138,12 +138,22 @@ def assembled(
     rows, coverage = _rows(a, chained, forced, glue, paired)
     max_abs, size, name = whole(paired, ref, chained, job.masks)
     rel = None if max_abs is None else max_abs / size if size else 0.0
+    eps = {"reference": floors.unit(ref.meta), "candidate": floors.unit(chained.meta)}
+    most = max(1e-5, *eps.values())  # EPS32 is below that
     share = [
-        min(m.floor / scale(m.reference.outputs[0]), 1e-5)
+        min(m.floor / scale(m.reference.outputs[0]), most)
         for m in forced.pairs.values()
         if m.reference.outputs and np.isfinite(m.floor)
     ]
     whole_floor = max(size * float(np.sqrt(np.sum(np.square(share)))), floors.EPS32 * size) if size else 0.0
+    job.notes += [
+        f"the {side} computes in half precision (one unit is {e:.1e}): faults smaller than its rounding are not seen"
+        for side, e in eps.items()
+        if e > floors.EPS32
+    ]
+    lost = [n for n, v in ref.outputs.items() if v.dtype.kind in "fc" and n not in {p.reference for p in paired}]
+    if lost and paired:
+        job.notes.append(f"not compared, the candidate returns nothing like it: output {', '.join(lost)}")
     if rel is None:
         job.notes.append("no output of the candidate could be paired with one of the reference")
     elif rel > ACCEPT and not causes:

@@ -240,7 +240,7 @@ def input_floor(trace: Trace, call: Call, i: int) -> float:
     value = call.received[i]
     if value.dtype.kind in "iu":
         return 0.0
-    least = floors.least(value)
+    least = floors.least(value, floors.unit(trace.meta))
     if kind == "call" and trace.calls[where].layer.functional:
         found = floors.of_call(trace.calls[where], number)
         return max(least, found or 0.0)

@@ -56,7 +56,8 @@ def pair_outputs(a: Alignment, forced: Trace, masks: list[Array]) -> list[Paired
         wanted = view.to(ref.outputs[n])
         received = cand.outputs[c]
         origin, mine = ref.output_origins.get(n, ("const", "", 0)), cand.output_origins.get(c, ("const", "", 0))
-        floor = max(floors.least(wanted), _origin_floor(ref, origin), _origin_floor(cand, mine))
+        eps = max(floors.unit(ref.meta), floors.unit(cand.meta))
+        floor = max(floors.least(wanted, eps), _origin_floor(ref, origin), _origin_floor(cand, mine))
         d = off(wanted, received, masks)
         gap = (
             Gap(origin, mine, wanted, received, view, floor, f"output {n}", c, None, d)
