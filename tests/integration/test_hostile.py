@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ import keras  # isort: skip
 
 import ambidex
 from ambidex.core.report import Report
+from ambidex.core.tracefile import save_trace
 from ambidex.errors import AmbidexError
 
 X = np.random.default_rng(0).normal(size=(3, 4)).astype("float32")
@@ -231,3 +234,46 @@ def test_a_fault_in_half_precision_is_still_found() -> None:
 def test_an_output_without_partner_is_told() -> None:
     report = compared(Small(lambda x, h, y: (y, h)), Small())
     assert any("output 1" in note for note in report.notes)
+
+
+# ---------------------------------------------------------------- recorded and handed in
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda doc: doc["calls"][0].update(index=10**9),
+        lambda doc: doc["calls"][1].update(origins=[["call", 999, 0]]),
+        lambda doc: doc["calls"][1].update(origins=[["call", -1, 0]]),
+        lambda doc: doc["calls"][1].update(origins=[["call", 0, -1]]),
+        lambda doc: doc["calls"][1].update(origins=[]),
+        lambda doc: doc["output_origins"][0].__setitem__(1, ["call", 999, 0]),
+        lambda doc: doc["meta"].update(eps=1e9),
+    ],
+)
+def test_a_trace_that_points_nowhere_is_refused(tmp_path: Path, damage: Callable[[Any], None]) -> None:
+    folder = save_trace(ambidex.record(Small(), X), tmp_path / "trace")
+    description = folder / "trace.json"
+    doc = json.loads(description.read_text())
+    damage(doc)
+    description.write_text(json.dumps(doc))
+    with pytest.raises(AmbidexError, match="damaged|cannot read"):
+        ambidex.compare(str(folder), Small())
+
+
+def test_inputs_without_values_are_refused() -> None:
+    refused(Small(), Small(), "meta device", inputs=torch.zeros(3, 4, device="meta"))
+
+
+def test_the_candidate_keeps_its_weights_whatever_happens() -> None:
+    candidate = small_keras()
+    before = [w.copy() for w in candidate.get_weights()]
+    compared(Small(), candidate)
+    refused(Small(), candidate, "'zz'", map={"a": "zz"})
+    assert all(np.array_equal(a, b) for a, b in zip(before, candidate.get_weights(), strict=True))
+
+
+def test_a_model_is_its_own_twin() -> None:
+    for model in (Small(), small_keras()):
+        report = compared(model, model)
+        assert report.verdict == "equal" and not report.findings

@@ -50,6 +50,8 @@ def compare_models(
     live = None if isinstance(reference, Trace) else reference
     job = Job(live, candidate, weights, dict(user_map or {}), progress or (lambda *_: None), evaluate)
     job.masks = [np.asarray(m) for m in inputs.masks.values()]
+    if isinstance(reference, Trace):
+        sanity.check_recorded(reference)
     sanity.check_batches(inputs.reference, inputs.candidate)
     with job.step("run the reference", 0.05):
         ref = (

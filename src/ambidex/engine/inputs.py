@@ -176,6 +176,8 @@ def _is_number(value: Any) -> bool:
 def _array(value: Any, where: str) -> Array:
     """Any framework's tensor as numpy, by what it can do and not by what it is."""
     if hasattr(value, "detach") and hasattr(value, "cpu"):  # torch
+        if getattr(value, "is_meta", False):
+            raise InputError(f"{where} is on the meta device", "it has a shape and no values", "Give real values")
         value = value.detach().cpu()
         if "bfloat16" in str(value.dtype) or "float8" in str(value.dtype):
             value = value.float()

@@ -11,7 +11,7 @@ from ambidex.core.model import Batch
 from ambidex.core.trace import Trace
 from ambidex.core.types import Array
 from ambidex.engine.masks import fit_mask
-from ambidex.errors import InputError
+from ambidex.errors import InputError, TraceError
 
 
 def check_batches(reference: Batch | None, candidate: Batch | None) -> None:
@@ -78,3 +78,24 @@ def check_masks(masks: Mapping[str, Array], trace: Trace) -> None:
                 f"mask '{name}' of shape {mask.shape} fits nothing that the reference computes",
                 todo="Give one of shape (batch, steps), True where a position counts",
             )
+
+
+def check_recorded(trace: Trace) -> None:
+    """What a trace from a file says of its calls: each in its place, an origin for each input, origins that exist."""
+    count = len(trace.calls)
+    for number, call in enumerate(trace.calls):
+        if call.index != number:
+            raise _damaged(f"call '{call.key}' is number {number} and says {call.index}")
+        if not len(call.origins) == len(call.received) == len(call.inputs):
+            raise _damaged(f"call '{call.key}' has {len(call.inputs)} inputs and {len(call.origins)} origins")
+    origins = [origin for call in trace.calls for origin in call.origins] + list(trace.output_origins.values())
+    for kind, where, number in origins:
+        if number < 0 or (kind == "call" and not (isinstance(where, int) and 0 <= where < count)):
+            raise _damaged(f"a value comes from output {number} of call {where!r}, and there are {count} calls")
+    unit = trace.meta.get("eps", 0.0)
+    if not isinstance(unit, int | float) or not 0 <= unit < 0.1:
+        raise _damaged(f"its unit of rounding is {unit!r}")
+
+
+def _damaged(why: str) -> TraceError:
+    return TraceError("the recorded reference is damaged", why, "Record it again with `ambidex record`")
