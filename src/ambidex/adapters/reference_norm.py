@@ -34,16 +34,21 @@ def _channels(x: Array) -> list[int]:
     return [1, -1, *[1] * (x.ndim - 2)]
 
 
+def _deviation(attrs: Attrs, var: Array) -> Array:
+    """What a norm divides by; ``epsilon_outside`` describes a hand-written variant."""
+    eps = float(attrs.get("epsilon", 1e-5))
+    return np.asarray(np.sqrt(var) + eps if attrs.get("epsilon_outside") else np.sqrt(var + eps))
+
+
 def batch_norm(attrs: Attrs, w: Mapping[str, Array], xs: Sequence[Array]) -> list[Array]:
     """With ``training_mode`` (or without running statistics) over the batch; then also the new running statistics."""
     x, shape = xs[0], _channels(xs[0])
-    eps = float(attrs.get("epsilon", 1e-5))
     if not attrs.get("training_mode") and "mean" in w:
-        y = (x - w["mean"].reshape(shape)) / np.sqrt(w["var"].reshape(shape) + eps)
+        y = (x - w["mean"].reshape(shape)) / _deviation(attrs, w["var"].reshape(shape))
         return [_affine(y, w, shape)]
     axes = (0, *range(2, x.ndim))
     mean, var = x.mean(axes), x.var(axes)
-    out = [_affine((x - mean.reshape(shape)) / np.sqrt(var.reshape(shape) + eps), w, shape)]
+    out = [_affine((x - mean.reshape(shape)) / _deviation(attrs, var.reshape(shape)), w, shape)]
     if "mean" in w:
         count = x.size // x.shape[1]
         seen = var * count / (count - 1) if attrs.get("unbiased") and count > 1 else var
@@ -56,16 +61,13 @@ def layer_norm(attrs: Attrs, w: Mapping[str, Array], xs: Sequence[Array]) -> lis
     """Over ``axis`` and all after it. ``correction`` and ``epsilon_outside`` describe hand-written variants."""
     x = xs[0]
     axes = _trailing(attrs, x)
-    eps, var = float(attrs.get("epsilon", 1e-5)), x.var(axes, keepdims=True, ddof=int(attrs.get("correction", 0)))
-    below = np.sqrt(var) + eps if attrs.get("epsilon_outside") else np.sqrt(var + eps)
-    return [_affine((x - x.mean(axes, keepdims=True)) / below, w)]
+    var = x.var(axes, keepdims=True, ddof=int(attrs.get("correction", 0)))
+    return [_affine((x - x.mean(axes, keepdims=True)) / _deviation(attrs, var), w)]
 
 
 def rms_norm(attrs: Attrs, w: Mapping[str, Array], xs: Sequence[Array]) -> list[Array]:
     x = xs[0]
-    eps, mean = float(attrs.get("epsilon", 1e-5)), np.square(x).mean(_trailing(attrs, x), keepdims=True)
-    below = np.sqrt(mean) + eps if attrs.get("epsilon_outside") else np.sqrt(mean + eps)
-    return [_affine(x / below, w)]
+    return [_affine(x / _deviation(attrs, np.square(x).mean(_trailing(attrs, x), keepdims=True)), w)]
 
 
 def _trailing(attrs: Attrs, x: Array) -> tuple[int, ...]:
@@ -84,8 +86,9 @@ def keras_rms_scaling(attrs: Attrs, w: Mapping[str, Array], xs: Sequence[Array])
 def group_norm(attrs: Attrs, w: Mapping[str, Array], xs: Sequence[Array]) -> list[Array]:
     x = xs[0]
     grouped = x.reshape(x.shape[0], int(attrs["num_groups"]), -1)
-    mean, var = grouped.mean(-1, keepdims=True), grouped.var(-1, keepdims=True)
-    y = ((grouped - mean) / np.sqrt(var + float(attrs.get("epsilon", 1e-5)))).reshape(x.shape)
+    mean = grouped.mean(-1, keepdims=True)
+    var = grouped.var(-1, keepdims=True, ddof=int(attrs.get("correction", 0)))
+    y = ((grouped - mean) / _deviation(attrs, var)).reshape(x.shape)
     return [_affine(y, w, _channels(x))]
 
 
@@ -95,8 +98,8 @@ def instance_norm(attrs: Attrs, w: Mapping[str, Array], xs: Sequence[Array]) -> 
     if "mean" in w:
         return batch_norm(attrs, w, xs)
     axes = tuple(range(2, x.ndim))
-    y = (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + float(attrs.get("epsilon", 1e-5)))
-    return [_affine(y, w, shape)]
+    var = x.var(axes, keepdims=True, ddof=int(attrs.get("correction", 0)))
+    return [_affine((x - x.mean(axes, keepdims=True)) / _deviation(attrs, var), w, shape)]
 
 
 def local_response_norm(attrs: Attrs, w: Mapping[str, Array], xs: Sequence[Array]) -> list[Array]:

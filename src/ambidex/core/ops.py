@@ -52,12 +52,15 @@ _add("Conv", "conv", "W B", strides=1, dilations=1, group=1, pads=0, auto_pad="N
 _add("ConvTranspose", "conv", "W B", strides=1, dilations=1, group=1, pads=0, output_padding=0, auto_pad="NOTSET",
      output_shape=None, kernel_shape=None, ignored="kernel_shape")
 _add("BatchNormalization", "norm", "scale B mean var", epsilon=1e-5, momentum=0.9, unbiased=False, training_mode=False,
+     epsilon_outside=False,
      training="momentum unbiased")
 _add("LayerNormalization", "norm", "scale B", axis=-1, epsilon=1e-5, correction=0, epsilon_outside=False)
 _add("LayerNormalizationRmsScaling", "norm", "scale", axis=-1, epsilon=1e-5)
 _add("RMSNormalization", "norm", "scale", axis=-1, epsilon=1e-5, epsilon_outside=False)
-_add("GroupNormalization", "norm", "scale B", num_groups=None, epsilon=1e-5)
-_add("InstanceNormalization", "norm", "scale B mean var", epsilon=1e-5, momentum=0.9, training="momentum")
+_add("GroupNormalization", "norm", "scale B", num_groups=None, epsilon=1e-5, correction=0, epsilon_outside=False)
+_add("InstanceNormalization", "norm", "scale B mean var", epsilon=1e-5, momentum=0.9, correction=0,
+     epsilon_outside=False,
+     training="momentum")
 _add("LRN", "norm", size=5, alpha=1e-4, beta=0.75, bias=1.0, before=None)
 _add("LpNormalization", "norm", axis=-1, p=2, epsilon=0.0)
 _add("Gather", "embedding", "W", axis=0, padding_idx=None, mask_zero=False, max_norm=None, norm_type=2.0,

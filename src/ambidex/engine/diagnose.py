@@ -33,8 +33,8 @@ from ambidex.engine.case import (
     worst,
 )
 from ambidex.engine.masks import mask_number
+from ambidex.engine.maskvariants import is_causal
 from ambidex.engine.measure import Measured
-from ambidex.engine.variants import is_causal
 from ambidex.engine.varied import variant_cause
 from ambidex.errors import AmbidexError
 

@@ -9,8 +9,8 @@ from ambidex.core.trace import Trace
 from ambidex.core.types import Array, Call, Origin
 from ambidex.engine.align import PLUMBING
 from ambidex.engine.layout import View
+from ambidex.engine.maskvariants import is_causal, is_mask
 from ambidex.engine.replay import Region
-from ambidex.engine.variants import is_causal, is_mask
 from ambidex.engine.varied import describe_variant
 
 

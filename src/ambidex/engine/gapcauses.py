@@ -21,8 +21,8 @@ from ambidex.engine.gap import (
     producing_op,
 )
 from ambidex.engine.layout import difference, scale, views
+from ambidex.engine.maskvariants import is_mask
 from ambidex.engine.replay import Region, replay
-from ambidex.engine.variants import is_mask
 
 if TYPE_CHECKING:
     from ambidex.engine.glue import Glue

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from ambidex.core import floor as floors
-from ambidex.core.rule import Cause
+from ambidex.core.rule import Cause, Variant
 from ambidex.core.trace import Trace
 from ambidex.core.types import Array, Call
 from ambidex.engine.align import PLUMBING
+from ambidex.engine.carry import named_weight
 from ambidex.engine.case import Case
 from ambidex.engine.gap import Gap, last_op, op_names
 from ambidex.engine.gapcauses import (
@@ -24,11 +26,10 @@ from ambidex.engine.gapcauses import (
     unmasked_source,
     wired_elsewhere,
 )
-from ambidex.engine.gapvariants import candidate_side, reference_side, two_variants
+from ambidex.engine.gapvariants import candidate_side, everywhere, reference_side, two_variants
 from ambidex.engine.masks import off
 from ambidex.engine.measure import visible
 from ambidex.engine.replay import Region, region_of, replay
-from ambidex.engine.varied import vary
 
 
 @dataclass
@@ -37,7 +38,8 @@ class Glue:
 
     case: Case
     run: Trace  # the forced run of the candidate
-    known: dict[int, Any] = field(default_factory=dict)  # reference call index -> variant that the candidate computes
+    known: dict[int, Variant] = field(default_factory=dict)  # reference call -> how the candidate computes it
+    reloaded: dict[int, Variant] = field(default_factory=dict)  # candidate call -> the same with the right weights
     seen: set[tuple[Any, ...]] = field(default_factory=set)
     causes: list[Cause] = field(default_factory=list)
     rewired: list[str] = field(default_factory=list)  # scopes of explained rewirings
@@ -47,6 +49,21 @@ class Glue:
     random: set[int] = field(default_factory=set)  # calls that draw: what they feed is theirs
     inside: set[tuple[str, int]] = field(default_factory=set)  # calls compared as part of a region
     regions: list[tuple[str, str, Gap]] = field(default_factory=list)  # gaps as rows of the report
+
+    def __post_init__(self) -> None:
+        """Calls that take single arrays whose loaded values differ: the same calls with the reference's values."""
+        if self.case.weights != "keep":
+            return
+        for pair in self.case.pairing.raw_unequal:
+            value = pair.view.to(named_weight(self.case.reference.trace, pair.reference))
+            for call in self.run.calls:
+                for i, origin in enumerate(call.origins):
+                    if origin == ("weight", pair.candidate, 0) and call.inputs[i].size == value.size:
+                        own = call.inputs[i]
+                        right = value.reshape(own.shape).astype(own.dtype)
+                        before = self.reloaded.get(call.index)
+                        feed = partial(_with_input, i=i, value=right, before=before.feed if before else None)
+                        self.reloaded[call.index] = Variant("weight", pair.candidate, feed=feed)
 
     def explain(self, gap: Gap) -> Cause | None:
         """The cause of one gap; None when an earlier one already accounts for it."""
@@ -66,8 +83,15 @@ class Glue:
             ]
             self.regions.append((steps[0][-1].path, steps[1][-1].path, gap))
             self.inside |= {("r", c.index) for c in ref_region.calls} | {("c", c.index) for c in cand_region.calls}
-        base = self.known_changes(ref_region)
-        if base and self.agrees(gap, replay(self.case.reference, ref_region, base)) is not None:
+        repaired = {c.index: self.reloaded[c.index] for c in cand_region.calls if c.index in self.reloaded}
+        if repaired:  # what the loaded weights do here is told of the weights: look at what is left
+            value = replay(self.case.candidate, cand_region, ways=repaired)
+            if self.agrees(gap, value, candidate=True) is not None:
+                return None
+            if value is not None and value.shape == gap.received.shape:
+                gap = replace(gap, received=visible(value, gap.softmax))
+        base = {c.index: self.known[c.index] for c in ref_region.calls if c.index in self.known}
+        if base and self.agrees(gap, replay(self.case.reference, ref_region, ways=base)) is not None:
             return None
         found = (
             shifted_index(self, gap)
@@ -78,7 +102,8 @@ class Glue:
             or fused_bias(self, gap, ref_region, cand_region)
             or fused_order(self, gap, ref_region, cand_region)
             or reference_side(self, gap, ref_region, cand_region, base)
-            or candidate_side(self, gap, ref_region, cand_region)
+            or candidate_side(self, gap, ref_region, cand_region, repaired)
+            or everywhere(self, gap, ref_region, cand_region, base, repaired)
             or other_order(self, gap, ref_region, cand_region)
             or wired_elsewhere(self, gap, cand_region)
             or two_variants(self, gap, ref_region, cand_region)
@@ -162,11 +187,10 @@ class Glue:
             distance = off(seen, gap.received, self.case.masks)
         return distance if distance <= floors.RATIO * gap.floor else None
 
-    def known_changes(self, region: Region) -> dict[int, Sequence[Array]]:
-        made: dict[int, Sequence[Array]] = {}
-        for call in region.calls:
-            if call.index in self.known:
-                out = vary(self.case.reference, call, call.inputs, self.known[call.index])
-                if out is not None:
-                    made[call.index] = out
-        return made
+
+def _with_input(
+    inputs: Sequence[Array], i: int, value: Array, before: Callable[[Sequence[Array]], Sequence[Array]] | None
+) -> Sequence[Array]:
+    made = list(inputs if before is None else before(inputs))
+    made[i] = value
+    return made

@@ -5,7 +5,7 @@ A side replays its calls live when its model is at hand, else by the float64 ref
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from ambidex.core import ops
 from ambidex.core.model import Inspectable
+from ambidex.core.rule import Variant
 from ambidex.core.trace import Trace
 from ambidex.core.types import Array, Call, Origin
 from ambidex.errors import AmbidexError
@@ -67,6 +68,20 @@ class Player:
         ):
             return None
 
+    def vary(self, call: Call, inputs: Sequence[Array], way: Variant) -> list[Array] | None:
+        """The call computed in another way; None when it cannot be."""
+        try:
+            if way.compute is not None:
+                return [np.asarray(x) for x in way.compute(list(inputs))]
+            if way.feed is not None:
+                inputs = list(way.feed(list(inputs)))
+                if way.attrs is None:
+                    return self.compute(call, inputs)
+        except (ValueError, IndexError, TypeError):
+            return None
+        attrs = {k: x for k, x in (way.attrs or {}).items() if k != "scale_name"}
+        return self.canonical(way.op, attrs, self.weights(call), inputs, call.layer.layout)
+
     def _attention(self, attrs: dict[str, Any], inputs: Sequence[Array]) -> list[Array] | None:
         """Attention whose heads still lie side by side in the last axis."""
         heads = int(attrs.get("num_heads") or 1)
@@ -101,30 +116,42 @@ def region_of(trace: Trace, origin: Origin, value: Array, matched: set[int]) -> 
     return Region([trace.calls[i] for i in sorted(found)], origin, value)
 
 
-def replay(player: Player, region: Region, changed: dict[int, Sequence[Array]]) -> Array | None:
-    """The region's value when the calls in ``changed`` (by index) give these outputs; None when it cannot be had."""
-    new: dict[int, Sequence[Array]] = dict(changed)
+def replay(
+    player: Player,
+    region: Region,
+    changed: Mapping[int, Sequence[Array]] | None = None,
+    ways: Mapping[int, Variant] | None = None,
+) -> Array | None:
+    """The region's value when the calls in ``changed`` (by index) give these outputs and those in ``ways`` are computed
+    in another way; None when it cannot be had."""
+    new: dict[int, Sequence[Array]] = dict(changed or {})
+    ways = ways or {}
     for call in region.calls:
         if call.index in new:
             continue
-        touched = False
+        touched = call.index in ways
         inputs: list[Array] = []
         for i, (kind, where, number) in enumerate(call.origins):
             if kind == "call" and where in new and number < len(new[where]):
-                given = new[where][number]
-                if given.shape != call.inputs[i].shape:
-                    if given.size != call.inputs[i].size:
-                        return None
-                    given = given.reshape(call.inputs[i].shape)
-                inputs.append(given.astype(call.inputs[i].dtype) if call.inputs[i].dtype.kind == "f" else given)
+                given, own = new[where][number], call.inputs[i]
+                if given.size == own.size:
+                    given = given.reshape(own.shape)
+                elif (
+                    given.ndim != own.ndim
+                ):  # of another size (a part left out) it must still be the same kind of array
+                    return None
+                inputs.append(given.astype(own.dtype) if own.dtype.kind == "f" else given)
                 touched = True
             else:
                 inputs.append(call.inputs[i])
-        if touched:
-            made = player.compute(call, inputs)
-            if made is None:
-                return None
-            new[call.index] = made
+        if not touched:
+            continue
+        made = player.vary(call, inputs, ways[call.index]) if call.index in ways else player.compute(call, inputs)
+        if made is None:
+            return None
+        new[call.index] = [
+            x.reshape(y.shape) if x.size == y.size else x for x, y in zip(made, call.computed, strict=False)
+        ]
     kind, where, number = region.target
     if kind != "call" or where not in new or number >= len(new[where]):
         return None

@@ -141,7 +141,10 @@ def by_structure(
     b, second = lined_up(job, ref, chained, other, batch)
     second = with_floors(job, b, second, batch, chained)
     before, after = count_faults(forced), count_faults(second)
-    likeness = [sum(alike(r, c) for r, c, _ in p.layers) for p in (pairing, other)]
+    likeness = [
+        sum(alike(r, c) for r, c, _ in p.layers) + sum(alike(x.reference, x.candidate) for x in p.raw)
+        for p in (pairing, other)
+    ]
     if sum(bool(m.glue) for m in second.pairs.values()) < sum(bool(m.glue) for m in forced.pairs.values()) or (
         after <= before and likeness[1] > likeness[0]
     ):

@@ -6,7 +6,7 @@ rules add those of their own kind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import permutations
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 from ambidex.core import ops
 from ambidex.core.rule import Variant
 from ambidex.core.types import Array, Call
+from ambidex.engine.maskvariants import mask_variants
 
 ACTIVATIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("Relu", {}),
@@ -88,7 +89,7 @@ def of_call(call: Call) -> Iterable[Variant]:
         yield Variant("variant", "training_mode", True, call.op, {**call.layer.attrs, "training_mode": True})
     if call.op == "Slice" and call.inputs:
         yield from _windows(call, out)
-    yield from _masks(call)
+    yield from mask_variants(call)
 
 
 def _windows(call: Call, out: Array) -> Iterable[Variant]:
@@ -180,50 +181,3 @@ def _interleave(inputs: Sequence[Array], heads: int) -> Sequence[Array]:
         b, t, e = made[i].shape
         made[i] = np.ascontiguousarray(made[i].reshape(b, t, e // heads, heads).swapaxes(-1, -2)).reshape(b, t, e)
     return made
-
-
-def is_mask(array: Array) -> bool:
-    """Boolean, or only zeros and ones (both), or zeros and one very negative number (additive)."""
-    if array.dtype == bool:
-        return array.size > 1
-    if array.size < 2 or array.dtype.kind not in "fiu":
-        return False
-    low, high = array.min(), array.max()
-    if low == 0 and high == 1:
-        return bool(np.isin(array, (0, 1)).all())
-    return bool(high == 0 and low <= -1e3 and np.isin(array, (low, high)).all())
-
-
-def is_causal(array: Array) -> bool:
-    """A square mask over its last two axes that hides (or shows) a triangle."""
-    if array.ndim < 2 or array.shape[-1] != array.shape[-2] or array.shape[-1] < 2 or not is_mask(array):
-        return False
-    one = array.reshape(-1, *array.shape[-2:])
-    seen = one[0] == one[0].max()
-    return bool(
-        (one == one[0]).all()
-        and (np.array_equal(seen, np.tril(np.ones_like(seen))) or np.array_equal(seen, np.triu(np.ones_like(seen), 1)))
-    )
-
-
-def _masks(call: Call) -> Iterable[Variant]:
-    for i, value in enumerate(call.inputs):
-        if not is_mask(value):
-            continue
-        additive = value.dtype.kind == "f" and value.max() == 0
-        yield Variant(
-            "mask", "missing", None, feed=partial(_set, i=i, make=np.zeros_like if additive else np.ones_like)
-        )
-        if not additive:
-            yield Variant("mask", "inverted", None, feed=partial(_set, i=i, make=_invert))
-            yield Variant("mask", "missing", None, feed=partial(_set, i=i, make=np.zeros_like))
-
-
-def _set(inputs: Sequence[Array], i: int, make: Callable[[Array], Array]) -> Sequence[Array]:
-    made = list(inputs)
-    made[i] = make(made[i])
-    return made
-
-
-def _invert(a: Array) -> Array:
-    return ~a if a.dtype == bool else (1 - a).astype(a.dtype)

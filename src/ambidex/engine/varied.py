@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from ambidex.core import floor as floors
 from ambidex.core import ops
 from ambidex.core.rule import Cause
-from ambidex.core.types import Array, Call
+from ambidex.core.types import Call
 from ambidex.engine.case import Case, forced_inputs, worst
 from ambidex.engine.masks import off
 from ambidex.engine.measure import Measured
-from ambidex.engine.replay import Player
 from ambidex.engine.variants import of_call
 from ambidex.rules import variants as rule_variants
 
@@ -25,7 +21,7 @@ def variant_cause(case: Case, m: Measured, tried: list[str]) -> Cause | None:
     inputs = forced_inputs(m)
     targets = [m.candidate.computed[p.candidate] for p in m.outputs]
     for v in [*of_call(r), *rule_variants(r)]:
-        outputs = vary(case.reference, r, r.inputs, v)
+        outputs = case.reference.vary(r, r.inputs, v)
         if (
             outputs is not None
             and m.outputs
@@ -42,7 +38,7 @@ def variant_cause(case: Case, m: Measured, tried: list[str]) -> Cause | None:
             )
         tried.append(f"{v.kind} {v.name}")
     for v in [*of_call(c), *rule_variants(c)]:
-        after = worst(m, vary(case.candidate, c, inputs, v), case.masks)
+        after = worst(m, case.candidate.vary(c, inputs, v), case.masks)
         if after is not None and after <= floors.RATIO * m.floor:
             return _variant_cause(
                 case,
@@ -54,21 +50,6 @@ def variant_cause(case: Case, m: Measured, tried: list[str]) -> Cause | None:
                 mirrored=True,
             )
     return None
-
-
-def vary(player: Player, call: Call, inputs: Sequence[Array], v: Any) -> list[Array] | None:
-    if v.compute is not None:
-        try:
-            return [np.asarray(x) for x in v.compute(list(inputs))]
-        except (ValueError, IndexError, TypeError):
-            return None
-    if v.feed is not None:
-        try:
-            return player.compute(call, list(v.feed(list(inputs))))
-        except (ValueError, IndexError, TypeError):
-            return None
-    attrs = {k: x for k, x in (v.attrs or {}).items() if k != "scale_name"}
-    return player.canonical(v.op, attrs, player.weights(call), inputs, call.layer.layout)
 
 
 def _variant_cause(
@@ -100,7 +81,8 @@ def describe_variant(v: Any, call: Call, mirrored: bool) -> dict[str, Any]:
         }
     if v.kind == "mask":
         name = v.name if not mirrored else {"missing": "extra"}.get(v.name, v.name)
-        return {"kind": "mask", "op": call.op, "name": name}
+        moved = v.value if v.value is None or not mirrored else -v.value
+        return {"kind": "mask", "op": call.op, "name": name, "candidate": moved}
     if v.kind == "op":
         values = (own, v.attrs) if not mirrored else (v.attrs, own)
         names = (call.op, v.op) if not mirrored else (v.op, call.op)

@@ -31,6 +31,7 @@ class Owner:
     arrays: dict[str, Array]
     order: int
     called: bool = True
+    role: str = ""  # of a single array that was left of a layer
 
     @property
     def main(self) -> Array:
@@ -366,6 +367,7 @@ def _single(group: list[Owner]) -> list[Owner]:
             {role: a},
             o.order,
             o.called,
+            role,
         )
         for o in group
         for role, a in o.arrays.items()
@@ -389,6 +391,7 @@ def _pair_raw(
             score[i, j] = (
                 10
                 + 2.0 * (a.shape == b.shape)
+                + 3.0 * (r.role == c.role)
                 + 2.0 * alike(rn, cn)
                 + 8 * bool(same and np.ptp(a) > 0)
                 - min(4.0, 0.3 * abs(i - j))

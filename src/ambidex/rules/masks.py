@@ -209,6 +209,63 @@ class PoolingMaskMissing(Known):
 
 
 @rule
+class CausalDiagonal(Known):
+    """The causal mask lies a diagonal off: every position sees one step of the future, or not itself.
+
+    How it shows: training looks too good (the next token is visible) or the first row is NaN or a plain mean (it sees
+    nothing); every row but the last of an attention differs.
+
+    Why it happens: torch.triu(ones, diagonal=1) is what is to be hidden, torch.tril(ones) (diagonal 0) what may be
+    seen; mixing the two conventions moves the border by one.
+    """
+
+    code, name, title, stage = "AMB410", "causal-diagonal", "Causal mask off by one diagonal", "data"
+    weight = 25
+    kinds, names, unpaired = ("mask",), ("diagonal",), _UNPAIRED
+    sample = Cause("mask", "Attention", "diagonal", None, 1)
+
+    def message(self, cause: Cause) -> str:
+        sees = "one step of the future" if (cause.candidate or 1) > 0 else "one step less, not even itself"
+        return (
+            f"The causal mask of the candidate's {called(cause.op)} is off by one: a position sees {sees} (the "
+            "diagonal of tril / triu)."
+        )
+
+    def fix(self, cause: Cause) -> str:
+        return write(
+            cause,
+            torch="may be seen: torch.ones(t, t, dtype=torch.bool).tril(); to be hidden: "
+            "torch.ones(t, t, dtype=torch.bool).triu(1)",
+            keras="may be seen: keras.ops.tril(keras.ops.ones((t, t), dtype='bool')), or use_causal_mask=True",
+        )
+
+
+@rule
+class MaskTransposed(Known):
+    """A square mask or adjacency matrix is used transposed: who sees whom is turned round.
+
+    How it shows: symmetric graphs agree, directed ones differ; a causal mask shows the future and hides the past.
+
+    Why it happens: adjacency[target, source] on one side, [source, target] on the other; edge_index[0] is the source in
+    PyTorch Geometric, the row of a dense adjacency the target in most Keras code.
+    """
+
+    code, name, title, stage = "AMB411", "mask-transposed", "Mask or adjacency transposed", "data"
+    weight = 25
+    kinds, names, unpaired = ("mask",), ("transposed",), _UNPAIRED
+    sample = Cause("mask", "Attention", "transposed")
+
+    def message(self, cause: Cause) -> str:
+        return (
+            f"The candidate's {called(cause.op)} uses the reference's mask (adjacency) transposed: sources and targets "
+            "are exchanged."
+        )
+
+    def fix(self, cause: Cause) -> str:
+        return write(cause, torch="mask.transpose(-1, -2) here", keras="keras.ops.swapaxes(mask, -1, -2) here")
+
+
+@rule
 class MaskSetting(Known):
     """Masks differ in a way that no more special rule covers.
 

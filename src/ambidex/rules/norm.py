@@ -214,8 +214,8 @@ class HandWrittenNorm(Known):
         )
 
     def variants(self, call: Call) -> Sequence[Variant]:
-        """The usual hand-written forms of a layer norm."""
-        if call.op != "LayerNormalization":
+        """The usual hand-written forms of a norm."""
+        if call.op not in {"LayerNormalization", "GroupNormalization", "InstanceNormalization", "RMSNormalization"}:
             return ()
         return [
             Variant(
@@ -225,7 +225,7 @@ class HandWrittenNorm(Known):
                 call.op,
                 {**call.layer.attrs, "correction": correction, "epsilon_outside": outside},
             )
-            for text, correction, outside in _BY_HAND
+            for text, correction, outside in (_BY_HAND if call.op != "RMSNormalization" else _BY_HAND[1:2])
         ]
 
 
