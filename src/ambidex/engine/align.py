@@ -67,6 +67,7 @@ class Alignment:
     layouts: Layouts = field(default_factory=Layouts)
     matches: dict[int, Match] = field(default_factory=dict)  # by candidate index
     by_reference: dict[int, int] = field(default_factory=dict)
+    arrays: dict[str, str] = field(default_factory=dict)  # single arrays that differ: the candidate's -> the reference's
 
     def add(self, reference: int, candidate: int, how: str) -> None:
         self.matches[candidate] = Match(reference, candidate, how)
@@ -108,10 +109,25 @@ class Alignment:
             found.append(frozenset(mine))
         return found
 
+    def taken_arrays(self, trace: Trace) -> list[frozenset[str]]:
+        """For every call: the single arrays of ``arrays`` that reach it through unmatched calls (reference's names)."""
+        matched = self.by_reference if trace is self.reference else self.matches
+        names = {r: r for r in self.arrays.values()} if trace is self.reference else self.arrays
+        found: list[frozenset[str]] = []
+        for call in trace.calls:
+            mine: set[str] = set()
+            for kind, where, _ in call.origins:
+                if kind == "weight" and where in names:
+                    mine.add(names[str(where)])
+                elif kind == "call" and where not in matched and where < len(found):
+                    mine |= found[where]
+            found.append(frozenset(mine))
+        return found
+
 
 def start(reference: Trace, candidate: Trace, pairing: Pairing, user_map: dict[str, str]) -> Alignment:
     """Passes map and weights."""
-    made = Alignment(reference, candidate)
+    made = Alignment(reference, candidate, arrays={p.candidate: p.reference for p in pairing.raw_unequal})
     ref_calls, cand_calls = _calls_by_path(reference), _calls_by_path(candidate)
     for ref_path, cand_path in user_map.items():
         for r, c in zip(ref_calls.get(ref_path, []), cand_calls.get(cand_path, []), strict=False):
@@ -191,6 +207,7 @@ def by_value(alignment: Alignment, run: Trace) -> int:
         assert array is not None
         prints[array.size].append((*_print(array), i))
     ref_sources, cand_sources = alignment.sources(alignment.reference), alignment.sources(alignment.candidate)
+    ref_arrays, cand_arrays = (alignment.taken_arrays(t) for t in (alignment.reference, alignment.candidate))
     added = 0
     for j in cand_open:
         if j >= len(run.calls):
@@ -203,6 +220,8 @@ def by_value(alignment: Alignment, run: Trace) -> int:
         best: tuple[float, int] | None = None
         for t, a, i in prints.get(array.size, []):
             if i in alignment.by_reference or abs(t - total) > slack or abs(a - absolute) > slack:
+                continue
+            if ref_arrays[i] or cand_arrays[j]:  # equal only because weights are exchanged: right ones would differ
                 continue
             r = alignment.reference.calls[i]
             c = alignment.candidate.calls[j]
@@ -244,6 +263,7 @@ def by_order(alignment: Alignment, families: frozenset[str] | None = None) -> in
     ``families``: only these, for a first pass over calls that change shapes. Calls behind a match of this very pass
     wait: once it is forced, their values say more than their order."""
     ref_sources, cand_sources = alignment.sources(alignment.reference), alignment.sources(alignment.candidate)
+    ref_arrays, cand_arrays = (alignment.taken_arrays(t) for t in (alignment.reference, alignment.candidate))
     added = 0
     fresh: set[int] = set()
     for exact in (True, False):
@@ -252,7 +272,7 @@ def by_order(alignment: Alignment, families: frozenset[str] | None = None) -> in
             call = alignment.reference.calls[i]
             key = _kind(call, exact)
             if key and (families is None or family(call) in families):
-                groups[(key, ref_sources[i])].append(i)
+                groups[(key, ref_sources[i], ref_arrays[i])].append(i)
         behind = _behind(alignment, fresh)
         for j in _open(alignment, alignment.candidate):
             call = alignment.candidate.calls[j]
@@ -260,7 +280,7 @@ def by_order(alignment: Alignment, families: frozenset[str] | None = None) -> in
                 behind.add(j)
                 continue
             key = _kind(call, exact)
-            waiting = groups.get((key, cand_sources[j])) if key else None
+            waiting = groups.get((key, cand_sources[j], cand_arrays[j])) if key else None
             if waiting and (exact or _same_root(alignment, waiting[0], j)) and _same_width(alignment, waiting[0], j):
                 i = waiting.pop(0)
                 alignment.add(i, j, "order")

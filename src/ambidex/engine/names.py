@@ -75,6 +75,8 @@ _SAME = {
     "bidirectional": "",
     "forward": "",
     "backward": "reverse",
+    "back": "reverse",
+    "ahead": "",
     "mu": "mean",
     "variance": "var",
     "moving": "running",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ambidex.core import floor as floors
 from ambidex.core.model import Batch
 from ambidex.core.trace import Trace
@@ -72,7 +74,7 @@ def without_harmless(job: Job, a: align.Alignment, forced: Forced, batch: Batch)
         removed = {j for j in group if j in a.matches}
         known = _trouble(job, a, forced)
         for _ in range(8 if removed else 0):
-            other = align.Alignment(a.reference, a.candidate, a.layouts, dict(a.matches), dict(a.by_reference))
+            other = replace(a, matches=dict(a.matches), by_reference=dict(a.by_reference))
             for j in removed:
                 other.by_reference.pop(other.matches.pop(j).reference)
             try:
@@ -139,6 +141,7 @@ def by_structure(
     } == {(p.reference, p.candidate) for p in pairing.raw}:
         return a, forced, pairing
     b, second = lined_up(job, ref, chained, other, batch)
+    b, second = without_harmless(job, b, second, batch)
     second = with_floors(job, b, second, batch, chained)
     before, after = count_faults(forced), count_faults(second)
     likeness = [

@@ -47,6 +47,11 @@ ACTIVATIONS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 def of_call(call: Call) -> Iterable[Variant]:
     """The general variants of one call, the likeliest first."""
+    if call.op == "Concat" and 2 <= len(call.inputs) <= 4:
+        yield from (
+            Variant("missing", "part", part_name(x), compute=partial(_without_part, i=i, like=call))
+            for i, x in enumerate(call.inputs)
+        )
     out = next((o for o in call.computed if o.dtype.kind == "f"), None)
     if out is None:
         return
@@ -127,6 +132,18 @@ def _leave_out(call: Call, out: Array) -> Iterable[Variant]:
 
 def _hand_on(inputs: Sequence[Array], i: int, shape: tuple[int, ...]) -> Sequence[Array]:
     return [inputs[i].reshape(shape)]
+
+
+def part_name(part: Array) -> str:
+    """What a part of a concatenation is, where its values say so: the edges from every node to itself."""
+    rows = part if part.ndim == 2 and part.shape[0] == 2 else part.T
+    loops = part.ndim == 2 and part.dtype.kind in "iu" and rows.shape[0] == 2 and np.array_equal(rows[0], rows[1])
+    return "self loops" if loops and len(np.unique(rows[0])) == rows.shape[1] > 1 else ""
+
+
+def _without_part(inputs: Sequence[Array], i: int, like: Call) -> Sequence[Array]:
+    axis = int(like.layer.attrs.get("axis", -1))
+    return [np.concatenate([x for n, x in enumerate(inputs) if n != i], axis)]
 
 
 def _reorder(inputs: Sequence[Array], order: tuple[int, ...]) -> Sequence[Array]:

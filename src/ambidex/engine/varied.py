@@ -62,6 +62,8 @@ def _variant_cause(
 def describe_variant(v: Any, call: Call, mirrored: bool) -> dict[str, Any]:
     """A variant in the words of a cause. ``mirrored``: it was the candidate that had to be changed."""
     own = call.layer.attrs
+    if v.kind == "missing" and v.name == "part":
+        return {"kind": "extra" if mirrored else "missing", "op": call.op, "name": "part", "detail": {"part": v.value}}
     if v.kind == "missing":
         others = [o for i, o in enumerate(call.origins) if str(i) != v.name]
         if call.op == "Add" and len(others) == 1 and others[0][0] == "weight":  # a bias of hand-written code

@@ -132,6 +132,8 @@ def _fits(a: Owner, b: Owner) -> float:
     if a.layer.op != b.layer.op and not (a.layer.op and b.layer.op and ops.same_family(a.layer.op, b.layer.op)):
         return 0.0
     score = 2.0 if a.layer.op == b.layer.op else 1.0
+    if a.layer.attrs.get("direction", "forward") != b.layer.attrs.get("direction", "forward"):
+        score -= 0.5
     main_a, main_b = a.main, b.main
     if main_a.shape == main_b.shape:
         return score + 1.0
@@ -297,7 +299,7 @@ def pair(reference: Trace, candidate: Trace, user_map: dict[str, str], *, by_val
     left_r, left_c = _packed(made, left_r, left_c)
     singles_r, singles_c = _single(left_r) + ref_raw, _single(left_c) + cand_raw
     constants = set(reference.meta.get("constants", ())), set(candidate.meta.get("constants", ()))
-    _pair_raw(made, singles_r, singles_c, user_map, constants)
+    _pair_raw(made, singles_r, singles_c, user_map, constants, 8.0 if by_value else 0.0)
     return made
 
 
@@ -375,7 +377,12 @@ def _single(group: list[Owner]) -> list[Owner]:
 
 
 def _pair_raw(
-    made: Pairing, ref: list[Owner], cand: list[Owner], user_map: dict[str, str], constants: tuple[set[str], set[str]]
+    made: Pairing,
+    ref: list[Owner],
+    cand: list[Owner],
+    user_map: dict[str, str],
+    constants: tuple[set[str], set[str]],
+    value_weight: float,
 ) -> None:
     """Pair single arrays by size, names and order."""
     score = np.zeros((len(ref), len(cand)))
@@ -393,7 +400,7 @@ def _pair_raw(
                 + 2.0 * (a.shape == b.shape)
                 + 3.0 * (r.role == c.role)
                 + 2.0 * alike(rn, cn)
-                + 8 * bool(same and np.ptp(a) > 0)
+                + value_weight * bool(same and np.ptp(a) > 0)
                 - min(4.0, 0.3 * abs(i - j))
                 + 20 * (user_map.get(rn) == cn)
             )

@@ -308,6 +308,45 @@ class VarianceCorrection(Known):
 
 
 @rule
+class PartMissing(Known):
+    """One side concatenates a part that the other side leaves out: self loops of a graph, a class token, a column.
+
+    How it shows: in a graph network every node differs (it does not see itself); with a feature left out everything
+    behind the next linear layer does.
+
+    Why it happens: PyTorch Geometric's GATConv and GCNConv add self loops by themselves (add_self_loops=True), a
+    hand-written graph layer does not; adding them twice counts every node twice.
+    """
+
+    code, name, title = "AMB138", "part-missing", "Part of a concatenation missing"
+    weight = 25
+    kinds, names = ("missing", "extra"), ("part",)
+    unpaired = "it takes code between layers"
+    sample = Cause("missing", "Concat", "part", detail={"part": "self loops"})
+
+    def title_for(self, cause: Cause) -> str:
+        what = str(cause.detail.get("part") or "part of a concatenation").capitalize()
+        return f"{what} {'missing' if cause.kind == 'missing' else 'that the reference does not have'}"
+
+    def message(self, cause: Cause) -> str:
+        has, lacks = ("reference", "candidate") if cause.kind == "missing" else ("candidate", "reference")
+        what = {"self loops": "self loops (edges from every node to itself)"}.get(str(cause.detail.get("part")), "a part")
+        return f"The {has} concatenates {what} here, the {lacks} does not."
+
+    def fix(self, cause: Cause) -> str:
+        if cause.kind == "extra":
+            return "leave this part out of the concatenation"
+        if cause.detail.get("part") == "self loops":
+            return write(
+                cause,
+                torch="loops = torch.arange(n); edges = torch.cat([edges, torch.stack([loops, loops])], dim=1)",
+                keras="loops = keras.ops.arange(n); edges = keras.ops.concatenate([edges, "
+                "keras.ops.stack([loops, loops])], axis=1)",
+            )
+        return "concatenate the reference's part here as well"
+
+
+@rule
 class ShapeSetting(Known):
     """Values are moved, cut or laid out differently, in a way that no more special rule covers.
 
