@@ -15,6 +15,7 @@ from torch import nn  # noqa: E402
 
 from ambidex.adapters import torch_layers as tl  # noqa: E402
 from ambidex.adapters.reference_ import evaluate  # noqa: E402
+from ambidex.adapters.torch_layers_modules import TABLE  # noqa: E402
 from ambidex.errors import InputError, UnsupportedError  # noqa: E402
 
 TOLERANCE = 1e-9
@@ -273,7 +274,7 @@ def test_every_torch_layer_is_translated_or_known_not_to_be() -> None:
         and "Loss" not in n
         and not n.startswith("Lazy")
     }
-    assert found - without == {c.__name__ for c in tl._TABLE}
+    assert found - without == {c.__name__ for c in TABLE}
 
 
 # ---------------------------------------------------------------------- recurrent

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,12 +12,17 @@ import torch
 from torch import nn
 
 from ambidex.adapters import torch_layers as tl
-from ambidex.adapters.torch_parts import Composite, composite_of, plain
-from ambidex.adapters.torch_tape import Slots, Tape, numpy_from_tensor, user_frame
+from ambidex.adapters.torch_parts import Composite, plain
+from ambidex.adapters.torch_slots import Slots, named_outputs, numpy_from_tensor
+from ambidex.adapters.torch_sources import remember_sources
+from ambidex.adapters.torch_tape import Tape
+from ambidex.adapters.torch_tree import Tree
 from ambidex.core.model import Batch, TensorSpec
 from ambidex.core.trace import Trace
-from ambidex.core.types import Array, Call, Layer, Plan, Source
+from ambidex.core.types import Array, Call, Layer, Plan
 from ambidex.errors import InputError, RunError, UnsupportedError
+
+__all__ = ["TorchModel", "accepts", "remember_sources", "wrap"]
 
 #: canonical attribute -> (torch attribute, value from canonical)
 _PATCH: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
@@ -37,8 +39,6 @@ _PATCH: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
     "strides": (("stride",), tuple),
     "axis": (("dim",), int),
 }
-
-
 #: with weights of these the whole model rounds as they do
 _HALF = {torch.float16, torch.bfloat16}
 
@@ -72,62 +72,6 @@ def _uncompiled(module: nn.Module) -> nn.Module:
     return inner if isinstance(inner, nn.Module) else module
 
 
-@contextmanager
-def remember_sources() -> Iterator[None]:
-    """Modules built inside remember the user's line that built them."""
-    original = nn.Module.__init__
-
-    def init(self: nn.Module, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        self.__dict__["_ambidex_source"] = _built_at(self)
-
-    nn.Module.__init__ = init  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        nn.Module.__init__ = original  # type: ignore[method-assign]
-
-
-def _built_at(module: nn.Module) -> Source | None:
-    """The frame that called the constructor: above every ``__init__`` of this very object."""
-    import sys
-
-    frame = sys._getframe(2)
-    skip = 3
-    while frame is not None and frame.f_code.co_name == "__init__" and frame.f_locals.get("self") is module:
-        frame = frame.f_back  # type: ignore[assignment]
-        skip += 1
-    return user_frame(skip)
-
-
-@cache
-def _class_source(cls: type) -> tuple[str, list[str], int]:
-    """A class's file, its lines and the first one's number; no lines where Python does not know (asking is slow)."""
-    try:
-        lines, start = inspect.getsourcelines(cls)
-        return inspect.getsourcefile(cls) or "", lines, start
-    except (OSError, TypeError):
-        return "", [], 0
-
-
-def _assigned_at(root: nn.Module, path: str) -> Source | None:
-    """Without :func:`remember_sources`: the line in the parent's class that assigns this attribute."""
-    parts = path.split(".")
-    for depth in range(len(parts), 0, -1):
-        parent = root.get_submodule(".".join(parts[: depth - 1]))
-        file, lines, start = _class_source(type(parent))
-        if not lines or "/torch/" in file:
-            continue
-        pattern = re.compile(
-            rf"self\.{re.escape(parts[depth - 1])}\b[^=]*=[^=]|self\.\w+\s*=.*{re.escape(parts[depth - 1])}"
-        )
-        for n, line in enumerate(lines):
-            if pattern.search(line):
-                return Source(file, start + n, line.strip())
-        return Source(file, start, lines[0].strip())
-    return None
-
-
 class TorchModel:
     """See :class:`ambidex.core.model.Inspectable`. The module's own state is never changed by a run."""
 
@@ -137,91 +81,10 @@ class TorchModel:
         self.module = module
         self.was_training = module.training
         self._saved: dict[str, tuple[Callable[..., Any], Slots]] = {}
-        self._names: dict[int, str] = {}
-        for name, t in [*module.named_parameters(), *module.named_buffers()]:
-            self._names.setdefault(id(t), name)
-        self._modules: dict[str, nn.Module] = {}  # leaf path -> module (parts of composites included)
-        self._composites: dict[str, Composite] = {}
-        self._owners: dict[str, str] = {}  # path of a part -> path of its composite
-        self._paths: dict[int, str] = {}
-        for path, m in module.named_modules():
-            self._paths[id(m)] = path
-            composite = composite_of(m)
-            if composite is not None:
-                self._composites[path] = composite
-                for name, part in composite.parts.items():
-                    full = f"{path}.{name}" if path else name
-                    self._modules[full] = part
-                    self._owners[full] = path
-        self._layers = self._list_layers()
-        self._by_path = {layer.path: layer for layer in self._layers}
-
-    # ------------------------------------------------------------------ structure
-    def _list_layers(self) -> list[Layer]:
-        found: list[Layer] = []
-        for path, m in self.module.named_modules():
-            if any(path == owner or path.startswith(owner + ".") for owner in self._composites if owner != path):
-                if path in self._modules:
-                    continue
-            if path in self._composites:
-                composite = self._composites[path]
-                for name, part in composite.parts.items():
-                    full = f"{path}.{name}" if path else name
-                    found.append(self._layer(full, part, composite.weight_names(path, name)))
-                continue
-            translation = tl.translate(m)
-            if translation is not None:
-                self._modules[path] = m
-                dot = f"{path}." if path else ""
-                names = {role: " + ".join(dot + n for n in names) for role, names in tl.weight_sources(m).items()}
-                names = {role: " + ".join(map(self._shared_name, name.split(" + "))) for role, name in names.items()}
-                found.append(self._layer(path, m, names))
-            elif self._opaque(m):
-                self._modules[path] = m
-                found.append(Layer(path, "", {}, self._raw(path, m), type(m).__name__, source=self._source(path, m)))
-            else:
-                raw = self._raw(path, m)
-                if raw:
-                    found.append(Layer(path, "", {}, raw, type(m).__name__, source=self._source(path, m)))
-        return found
-
-    def _shared_name(self, name: str) -> str:
-        """The name under which the model lists a weight: a tied one has that of its first owner."""
-        owner, _, last = name.rpartition(".")
-        found = getattr(self.module.get_submodule(owner), last, None)
-        return self._names.get(id(found), name)
-
-    @staticmethod
-    def _opaque(m: nn.Module) -> bool:
-        """A layer of torch itself without a canonical name, and without children: kept whole."""
-        return (
-            type(m).__module__.startswith("torch.nn.modules")
-            and not any(True for _ in m.children())
-            and type(m).__name__ not in {"Sequential", "ModuleList", "ModuleDict", "Module"}
-        )
-
-    @staticmethod
-    def _raw(path: str, m: nn.Module) -> dict[str, str]:
-        own = [*m.named_parameters(recurse=False), *m.named_buffers(recurse=False)]
-        return {n: f"{path}.{n}" if path else n for n, _ in own}
-
-    def _layer(self, path: str, m: nn.Module, names: dict[str, str]) -> Layer:
-        t = tl.translate(plain(m))
-        assert t is not None
-        trainable = any(p.requires_grad for p in m.parameters(recurse=False))
-        attrs = dict(t.attrs)
-        if getattr(m, "backward_in_time", False):
-            attrs["direction"] = "reverse"
-        return Layer(path, t.op, attrs, names, type(m).__name__, t.layout, self._source(path, m), trainable=trainable)
-
-    def _source(self, path: str, m: nn.Module) -> Source | None:
-        owner = self._owners.get(path, path)
-        module = self.module.get_submodule(owner)
-        known = module.__dict__.get("_ambidex_source")
-        return known if known is not None else (_assigned_at(self.module, owner) if owner else None)
+        self._tree = Tree(module)
 
     def layers(self) -> list[Layer]:
-        return list(self._layers)
+        return list(self._tree.layers)
 
     def signature(self) -> list[TensorSpec] | None:
         return None
@@ -251,11 +114,11 @@ class TorchModel:
                     known[name].copy_(torch.from_numpy(np.array(value)))
 
     def layer_weights(self, path: str) -> dict[str, Array]:
-        layer = self._by_path[path]
-        return tl.get_weights(plain(self._modules[path])) if layer.op and path in self._modules else {}
+        layer = self._tree.by_path[path]
+        return tl.get_weights(plain(self._tree.modules[path])) if layer.op and path in self._tree.modules else {}
 
     def set_layer_weights(self, path: str, values: Mapping[str, Array]) -> None:
-        module = plain(self._modules[path])
+        module = plain(self._tree.modules[path])
         with torch.no_grad(), _writable(*module.parameters()):
             tl.set_weights(module, dict(values))
 
@@ -319,11 +182,11 @@ class TorchModel:
                     if n in buffers and not torch.equal(b, buffers[n]):
                         with _writable(b):
                             b.copy_(buffers[n])
-        for name, t in _outputs(output):
+        for name, t in named_outputs(output):
             trace.outputs[name] = tape.value(t)
             trace.output_origins[name] = tape.origins.get(id(t), ("const", "", 0))
         trace.inputs = given
-        trace.calls, trace.layers = tape.calls, self._layers
+        trace.calls, trace.layers = tape.calls, self._tree.layers
         if record:
             self._saved = tape.saved
         if not trace.outputs:
@@ -367,17 +230,17 @@ class TorchModel:
         touched: list[tuple[nn.Module, Any]] = []  # with the forward of its own that an object may have
         hooked: dict[int, str] = {}
         try:
-            for path, m in self._modules.items():
-                if id(m) not in hooked and path not in self._composites:
+            for path, m in self._tree.modules.items():
+                if id(m) not in hooked and path not in self._tree.composites:
                     hooked[id(m)] = path
                     touched.append((m, m.__dict__.get("forward")))
                     m.__dict__["forward"] = partial(self._leaf_forward, tape, m, path, m.forward)
-            for path, composite in self._composites.items():
+            for path, composite in self._tree.composites.items():
                 m = composite.module
                 touched.append((m, m.__dict__.get("forward")))
                 m.__dict__["forward"] = partial(self._composite_forward, tape, path, composite, m.forward)
             for path, m in self.module.named_modules():
-                if id(m) not in hooked and path not in self._composites:
+                if id(m) not in hooked and path not in self._tree.composites:
                     inner = _uncompiled(m)
                     touched.append((m, m.__dict__.get("forward")))
                     m.__dict__["forward"] = partial(self._scope_forward, tape, path, m.forward if inner is m else inner)
@@ -393,7 +256,7 @@ class TorchModel:
         if tape.depth:
             return original(*args, **kwargs)
         return tape.execute(
-            self._by_path[path],
+            self._tree.by_path[path],
             original,
             args,
             kwargs,
@@ -422,7 +285,7 @@ class TorchModel:
         tensors = [torch.from_numpy(np.array(v)) for v in inputs]
         if exact:
             tensors = [t.double() if t.is_floating_point() else t for t in tensors]
-        module = self._modules.get(path)
+        module = self._tree.modules.get(path)
         fn: Callable[..., Any]
         slots: Slots | None = None
         modes = {m: m.training for m in self.module.modules()} if self.was_training else {}
@@ -453,7 +316,7 @@ class TorchModel:
 
     @contextmanager
     def patched(self, path: str, **attrs: Any) -> Iterator[None]:
-        module = self._modules.get(path)
+        module = self._tree.modules.get(path)
         if module is None:
             raise UnsupportedError(f"{path!r} is no layer that can be changed")
         changes: dict[str, Any] = {}
@@ -490,23 +353,3 @@ def _in_float64(module: nn.Module, fn: Callable[..., Any], *args: Any, **kwargs:
     if not doubled:
         return fn(*args, **kwargs)
     return torch.func.functional_call(module, doubled, args, kwargs)
-
-
-def _outputs(output: Any, prefix: str = "") -> list[tuple[str, torch.Tensor]]:
-    """The tensors of any output structure with their names: dictionary keys, or positions."""
-    if isinstance(output, torch.Tensor):
-        return [(prefix or "0", output)]
-    if isinstance(output, torch.nn.utils.rnn.PackedSequence):
-        return [(prefix or "0", torch.nn.utils.rnn.pad_packed_sequence(output, batch_first=True)[0])]
-    if isinstance(output, Mapping) or hasattr(output, "keys"):
-        items = [(str(k), output[k]) for k in output.keys()]  # noqa: SIM118 (ModelOutput is no plain mapping)
-    elif isinstance(output, list | tuple):
-        items = [(str(i), v) for i, v in enumerate(output)]
-    elif dataclasses.is_dataclass(output):
-        items = [(field.name, getattr(output, field.name)) for field in dataclasses.fields(output)]
-    else:
-        return []
-    found: list[tuple[str, torch.Tensor]] = []
-    for name, value in items:
-        found += _outputs(value, f"{prefix}.{name}" if prefix else name)
-    return found

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from ambidex.adapters.torch_layers import Role, Translation
+from ambidex.adapters.torch_layers_words import Role, Translation
 from ambidex.core.types import Array
 from ambidex.errors import InputError
 

@@ -3,12 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from ambidex.core.types import Array
+
 Attrs = dict[str, Any]
 Found = tuple[str, Attrs] | None
+
+
+def only(values: Sequence[Array]) -> Array:
+    return values[0]
+
+
+def alone(value: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
+    return [value]
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A canonical weight and the torch tensors it is made of (relative to the module).
+
+    ``read`` makes the canonical array of the tensors' values; ``write`` makes the tensors' values of it, given
+    their shapes.
+    """
+
+    names: tuple[str, ...]
+    read: Callable[[Sequence[Array]], Array] = only
+    write: Callable[[Array, Sequence[tuple[int, ...]]], list[Array]] = alone
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """One layer in canonical words (``docs/canonical.md``)."""
+
+    op: str
+    attrs: dict[str, Any] = field(default_factory=dict)
+    layout: str = ""
+    roles: dict[str, Role] = field(default_factory=dict)
 
 
 class Arguments:

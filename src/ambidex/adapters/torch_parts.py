@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from ambidex.adapters import torch_layers as tl
 from ambidex.core.types import Layer
 
 if TYPE_CHECKING:
@@ -229,8 +230,6 @@ class Stack(Composite):
         super().__init__(module, parts)
 
     def weight_names(self, path: str, part: str) -> dict[str, str]:
-        from ambidex.adapters import torch_layers as tl
-
         suffix = next(s for step in self.steps for name, s in step if name == part)
         dot = f"{path}." if path else ""
         return {

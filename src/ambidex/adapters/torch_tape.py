@@ -7,7 +7,6 @@ attribute ``forward``; functional code between them by a ``TorchFunctionMode``. 
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
@@ -20,87 +19,13 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from ambidex.adapters import torch_layers as tl
-from ambidex.core.types import Array, Call, Layer, Origin, Plan, Source
+from ambidex.adapters.torch_slots import Slots, numpy_from_tensor
+from ambidex.adapters.torch_sources import user_frame
+from ambidex.core.types import Array, Call, Layer, Origin, Plan
 
-_INTERNAL = ("/torch/", os.path.dirname(os.path.dirname(__file__)) + os.sep, "/contextlib.py", "/einops/")
 #: functions whose result is the same tensor for our purposes: no call, the origin goes on
 _ALIASES = {"contiguous", "clone", "detach", "requires_grad_", "__get__", "cpu", "alias", "type_as"}
 _NOT_RECORDED = {"__set__", "dim", "size", "numel", "__len__", "item", "tolist", "is_floating_point", "backward"}
-
-
-def numpy_from_tensor(tensor: torch.Tensor) -> Array:
-    """The values of a dense tensor as numpy; bfloat16 becomes float32 (numpy has no bfloat16)."""
-    t = tensor.detach()
-    if t.is_sparse:
-        t = t.to_dense()
-    if t.dtype == torch.bfloat16:
-        t = t.float()
-    return t.cpu().numpy()
-
-
-def user_frame(skip: int = 2) -> Source | None:
-    """The first frame outside torch and ambidex: the line of the user's code (or of a library) that called."""
-    frame = sys._getframe(skip)
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if not any(part in name for part in _INTERNAL) and not name.startswith("<"):
-            return Source(name, frame.f_lineno)
-        frame = frame.f_back  # type: ignore[assignment]
-    return None
-
-
-class Packed:
-    """A PackedSequence seen as what it stands for: a padded tensor and the mask of its valid steps."""
-
-    def __init__(self, packed: torch.nn.utils.rnn.PackedSequence, batch_first: bool) -> None:
-        self.packed, self.batch_first = packed, batch_first
-        self.padded, self.lengths = torch.nn.utils.rnn.pad_packed_sequence(packed, batch_first=batch_first)
-
-    def mask(self) -> torch.Tensor:
-        steps = torch.arange(int(self.lengths.max()))
-        return steps[None, :] < self.lengths[:, None]
-
-    def pack(self, padded: torch.Tensor) -> torch.nn.utils.rnn.PackedSequence:
-        return torch.nn.utils.rnn.pack_padded_sequence(padded, self.lengths, self.batch_first, enforce_sorted=False)
-
-
-class Slots:
-    """The tensors inside any (args, kwargs) or output structure, in order, and the way back."""
-
-    def __init__(self, tree: Any, batch_first: bool = False) -> None:
-        leaf = lambda x: isinstance(x, torch.nn.utils.rnn.PackedSequence)  # noqa: E731
-        self.batch_first = batch_first
-        flat, self.spec = pytree.tree_flatten_with_path(tree, is_leaf=leaf)
-        self.leaves: list[Any] = []
-        self.where: list[int] = []
-        self.names: list[str] = []
-        self.tensors: list[torch.Tensor] = []
-        self.packed: dict[int, Packed] = {}
-        self.known_as: dict[int, int] = {}  # id of a padded tensor -> id of the packed data it was made of
-        for i, (path, value) in enumerate(flat):
-            self.leaves.append(value)
-            name = ".".join(str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", "")))) for k in path[1:])
-            if leaf(value):
-                seen = Packed(value, batch_first)
-                self.packed[i] = seen
-                self._add(i, name, seen.padded)
-                self.known_as[id(seen.padded)] = id(value.data)
-                self._add(-1, "mask", seen.mask())
-            elif isinstance(value, torch.Tensor):
-                self._add(i, name, value)
-
-    def _add(self, where: int, name: str, tensor: torch.Tensor) -> None:
-        self.where.append(where)
-        self.names.append(name or str(len(self.names)))
-        self.tensors.append(tensor)
-
-    def rebuilt(self, tensors: list[torch.Tensor]) -> Any:
-        leaves = list(self.leaves)
-        for where, tensor in zip(self.where, tensors, strict=True):
-            if where < 0:
-                continue
-            leaves[where] = self.packed[where].pack(tensor) if where in self.packed else tensor
-        return pytree.tree_unflatten(leaves, self.spec)
 
 
 class Tape(TorchFunctionMode):
