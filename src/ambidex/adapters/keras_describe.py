@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from ambidex.adapters import keras_activations, keras_recurrent
+from ambidex.adapters import keras_activations, keras_attention, keras_recurrent, keras_resize
 from ambidex.adapters.keras_words import (
     FIRST,
     LAST,
@@ -246,54 +246,6 @@ def _crop(layer: Any, ndim: int | None) -> Translation:
     )
 
 
-def resize_attrs(interpolation: str, antialias: bool = False) -> Attrs:
-    """Attributes of keras.ops.image.resize: half-pixel centres; the interpolations ONNX lacks keep Keras' name.
-
-    Bicubic is Keys' with a = -0.5 and weights outside the image left out; only the torch backend has a = -0.75 and
-    repeats the border, unless it antialiases.
-    """
-    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(interpolation, interpolation)
-    attrs: Attrs = {
-        "mode": mode,
-        "coordinate_transformation_mode": "half_pixel",
-        "nearest_mode": "round_prefer_ceil",
-        "antialias": bool(antialias and mode != "nearest"),
-    }
-    if mode == "cubic":
-        plain = None if attrs["antialias"] else keras.backend.backend()
-        attrs.update(cubic_coeff_a=-0.75 if plain == "torch" else -0.5, exclude_outside=plain != "torch")
-        if plain == "tensorflow":
-            attrs["coordinate_steps"] = 1024  # TensorFlow looks its weights up in a table of so many sub-pixel places
-    return attrs
-
-
-def _upsampling(layer: Any, ndim: int | None) -> Translation:
-    size = list(layer.size) if isinstance(layer.size, Sequence) else [layer.size]
-    mode = getattr(layer, "interpolation", "nearest")
-    attrs = resize_attrs(mode)
-    if mode == "nearest":  # a repeat: for whole factors the same as 'asymmetric' with 'floor'
-        attrs.update(coordinate_transformation_mode="asymmetric", nearest_mode="floor")
-    return Translation(
-        "Resize",
-        {**attrs, "scales": [float(s) for s in size], "sizes": None},
-        spatial_layout(len(size), getattr(layer, "data_format", None)),
-    )
-
-
-def _resizing(layer: Any, ndim: int | None) -> Translation | None:
-    if layer.crop_to_aspect_ratio or layer.pad_to_aspect_ratio:
-        return None
-    return Translation(
-        "Resize",
-        {
-            **resize_attrs(layer.interpolation, layer.antialias),
-            "scales": None,
-            "sizes": [int(layer.height), int(layer.width)],
-        },
-        spatial_layout(2, layer.data_format),
-    )
-
-
 def _dot(layer: Any, ndim: int | None) -> Translation | None:
     shapes = input_shapes(layer)
     ranks = [len(s) for s in shapes]
@@ -311,45 +263,6 @@ def _dot(layer: Any, ndim: int | None) -> Translation | None:
 
 def _numbers(value: Any) -> Any:
     return np.asarray(value, "float64").tolist()
-
-
-def _attention(layer: Any, ndim: int | None) -> Translation | None:
-    return None if layer.score_mode != "dot" else Translation("Attention", attention_attrs(layer))
-
-
-def multi_head_scale(layer: Any) -> str:
-    """The attribute in which a multi-head attention layer keeps its scale; "" for any other layer."""
-    names = ("_inverse_sqrt_key_dim", "_inverse_sqrt_head_dim")
-    return next((n for n in names if hasattr(layer, n)), "")
-
-
-def attention_attrs(layer: Any) -> Attrs:
-    """What the attention core of a Keras attention layer computes; whether it is causal is an argument of its call.
-
-    ``masked_row`` says what a query gets that may see nothing: "uniform" is the mean of all values, "zero" is zero.
-    Keras' multi-head layers take the first way unless dropout is set or the scores are asked for (also in inference).
-    """
-    if multi_head_scale(layer):
-        heads = getattr(layer, "_num_heads", None) or layer.num_query_heads
-        rate = float(getattr(layer, "_dropout", getattr(layer, "dropout", 0.0)) or 0.0)
-        scale = float(getattr(layer, multi_head_scale(layer)))
-        attrs: Attrs = {
-            "scale": scale,
-            "num_heads": int(heads),
-            "is_causal": None,
-            "softmax_axis": -1,
-            "masked_row": "zero" if rate > 0 else "uniform",
-        }
-        if hasattr(layer, "num_key_value_heads"):
-            attrs["kv_num_heads"] = int(layer.num_key_value_heads)
-        if rate:
-            attrs["ratio"] = rate
-        return attrs
-    scale = 1.0 if getattr(layer, "scale", None) is None else float(keras.ops.convert_to_numpy(layer.scale))
-    attrs = {"scale": scale, "num_heads": 1, "is_causal": None, "softmax_axis": -1, "masked_row": "uniform"}
-    if layer.dropout:
-        attrs["ratio"] = float(layer.dropout)
-    return attrs
 
 
 def _fixed(op: str, **attrs: Any) -> Callable[[Any, int | None], Translation]:
@@ -400,8 +313,8 @@ _TABLE: dict[str, Callable[[Any, int | None], Translation | None]] = {
     "Permute": lambda layer, ndim: Translation("Transpose", {"perm": [0, *map(int, layer.dims)]}),
     **{f"ZeroPadding{n}D": _pad for n in (1, 2, 3)},
     **{f"Cropping{n}D": _crop for n in (1, 2, 3)},
-    **{f"UpSampling{n}D": _upsampling for n in (1, 2, 3)},
-    "Resizing": _resizing,
+    **{f"UpSampling{n}D": keras_resize.upsampling for n in (1, 2, 3)},
+    "Resizing": keras_resize.resizing,
     "Add": _fixed("Add", alpha=1.0),
     "Subtract": _fixed("Sub", alpha=1.0),
     "Multiply": _fixed("Mul"),
@@ -417,7 +330,7 @@ _TABLE: dict[str, Callable[[Any, int | None], Translation | None]] = {
     "RepeatVector": lambda layer, ndim: Translation("RepeatVector", {"n": int(layer.n)}),
     "Identity": _fixed("Identity"),
     "ActivityRegularization": _fixed("Identity"),
-    "Attention": _attention,
+    "Attention": keras_attention.attention,
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from ambidex.adapters import keras_activations, keras_describe, keras_words
+from ambidex.adapters import keras_activations, keras_resize, keras_words
 
 Attrs = dict[str, Any]
 Found = tuple[str, Attrs]
@@ -206,7 +206,7 @@ def _conv(p: P) -> Found:
 
 def _resize(p: P) -> Found:
     return "Resize", {
-        **keras_describe.resize_attrs(p.get("interpolation", "bilinear"), bool(p.get("antialias"))),
+        **keras_resize.resize_attrs(p.get("interpolation", "bilinear"), bool(p.get("antialias"))),
         "scales": None,
         "sizes": ints(p.get("size")),
     }

@@ -16,7 +16,7 @@ import keras
 import numpy as np
 
 from ambidex.adapters import keras_activations, keras_describe, keras_patch, keras_weights, keras_words
-from ambidex.adapters.keras_describe import attention_attrs
+from ambidex.adapters.keras_attention import attention_attrs
 from ambidex.adapters.keras_functional import operation
 from ambidex.adapters.keras_parts import Part, parts
 from ambidex.adapters.keras_tensorflow import tf_op

@@ -14,7 +14,9 @@ import keras
 from keras import ops
 
 from ambidex.adapters import keras_activations, keras_describe, keras_patch_rnn, keras_windows, keras_words
+from ambidex.adapters.keras_attention import attention_attrs, multi_head_scale
 from ambidex.adapters.keras_edits import Edits, override, refuse, rest
+from ambidex.adapters.keras_resize import resize_attrs
 from ambidex.core.ops import equal_values
 
 Attrs = dict[str, Any]
@@ -32,7 +34,7 @@ def patched(layer: Any, attrs: Attrs) -> Iterator[None]:
 
 
 def _apply(layer: Any, attrs: Attrs, edits: Edits) -> None:
-    if keras_describe.multi_head_scale(layer):
+    if multi_head_scale(layer):
         _multi_head(layer, attrs, edits)
         return
     found = keras_describe.describe(layer)
@@ -229,7 +231,7 @@ def _resize(layer: Any, changed: Attrs, found: keras_words.Translation, edits: E
         new["scales" if "sizes" in changed else "sizes"] = None
     # UpSampling's repeat counts as nearest too, so a plain change of interpolation is Keras' own
     name = {"linear": "bilinear", "cubic": "bicubic"}.get(new["mode"], new["mode"])
-    native = keras_describe.resize_attrs(name, new["antialias"])
+    native = resize_attrs(name, new["antialias"])
     same = all(equal_values(new.get(k), v) for k, v in native.items())
     if same and hasattr(layer, "interpolation") and not {"scales", "sizes"} & changed.keys():
         edits.set(layer, "interpolation", name)
@@ -288,10 +290,10 @@ def _simple(**names: tuple[str, Callable[[Any], Any]]) -> Callable[..., None]:
 
 
 def _multi_head(layer: Any, attrs: Attrs, edits: Edits) -> None:
-    current = keras_describe.attention_attrs(layer)
+    current = attention_attrs(layer)
     changed = {k: v for k, v in attrs.items() if k not in current or not equal_values(v, current[k])}
     if "scale" in changed:
-        edits.set(layer, keras_describe.multi_head_scale(layer), float(changed.pop("scale")))
+        edits.set(layer, multi_head_scale(layer), float(changed.pop("scale")))
     if "is_causal" in changed:
         causal = bool(changed.pop("is_causal"))
         override(layer, edits, lambda call, *a, **k: call(*a, **{**k, "use_causal_mask": causal}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ambidex.adapters import keras_activations, keras_describe, keras_words
+from ambidex.adapters import keras_activations, keras_resize, keras_words
 from ambidex.adapters.keras_functional import Attrs, Found, P, axis_list, index_attrs, ints, number
 
 _TF_PLAIN = {
@@ -205,7 +205,7 @@ def tf_op(op_type: str, attrs: Mapping[str, Any] | None = None) -> Found | None:
 
 def _tf_resize(op_type: str, a: P) -> Attrs:
     mode = {"ResizeBilinear": "bilinear", "ResizeNearestNeighbor": "nearest", "ResizeBicubic": "bicubic"}[op_type]
-    attrs = keras_describe.resize_attrs(mode)
+    attrs = keras_resize.resize_attrs(mode)
     if a.get("align_corners"):
         attrs["coordinate_transformation_mode"] = "align_corners"
     elif not a.get("half_pixel_centers"):

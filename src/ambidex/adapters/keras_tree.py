@@ -14,8 +14,8 @@ import keras
 
 from ambidex.adapters import keras_activations
 from ambidex.adapters import keras_layers as kl
-from ambidex.adapters.keras_describe import own_class
 from ambidex.adapters.keras_sources import assigned_at, built_at
+from ambidex.adapters.keras_words import own_class
 from ambidex.core.types import Layer, Source
 
 #: attributes of layers that hold bookkeeping of Keras, not members
