@@ -2,56 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from tests.adapters.torch_reference import IDS, SEQ, X1, X2, X3, V, assert_close, draw, prepared, reference
+from torch import nn
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("onnx")
-from torch import nn  # noqa: E402
-
-from ambidex.adapters import torch_layers as tl  # noqa: E402
-from ambidex.adapters.reference_ import evaluate  # noqa: E402
-from ambidex.adapters.torch_layers_modules import TABLE  # noqa: E402
-from ambidex.errors import InputError, UnsupportedError  # noqa: E402
-
-TOLERANCE = 1e-9
-
-
-def draw(*shape: int, seed: int = 0) -> torch.Tensor:
-    """Normal numbers with an offset, so that the mean is not zero."""
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 1.5 + 0.3
-
-
-def prepared(module: nn.Module, seed: int = 1) -> nn.Module:
-    """float64, evaluation mode, every weight and statistic drawn (fresh layers have ones and zeros)."""
-    module = module.double().eval()
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, t in [*module.named_parameters(), *module.named_buffers()]:
-            if t.is_floating_point():
-                drawn = torch.randn(t.shape, generator=generator, dtype=torch.float64) * 0.4
-                t.copy_(drawn.abs() + 0.5 if name.endswith("var") else drawn)
-    return module
-
-
-def reference(module: nn.Module, *inputs: torch.Tensor) -> list[np.ndarray]:
-    t = tl.translate(module)
-    assert t is not None
-    return evaluate(t.op, t.attrs, tl.get_weights(module), [x.numpy() for x in inputs], layout=t.layout)
-
-
-def assert_close(found: np.ndarray, wanted: torch.Tensor, tolerance: float = TOLERANCE) -> None:
-    assert found.shape == tuple(wanted.shape)
-    np.testing.assert_allclose(found, wanted.detach().numpy(), rtol=tolerance, atol=tolerance)
-
-
-X1, X2, X3 = draw(2, 4, 11), draw(2, 4, 9, 12), draw(2, 4, 6, 7, 8)
-V, SEQ = draw(5, 6), draw(3, 7, 6)
-IDS = torch.tensor([[1, 0, 3], [4, 4, 2]])
+from ambidex.adapters import torch_layers as tl
+from ambidex.adapters.reference_ import evaluate
+from ambidex.adapters.torch_layers_modules import TABLE
 
 Case = tuple[Callable[[], nn.Module], torch.Tensor]
 CASES: dict[str, Case] = {
@@ -277,102 +238,6 @@ def test_every_torch_layer_is_translated_or_known_not_to_be() -> None:
     assert found - without == {c.__name__ for c in TABLE}
 
 
-# ---------------------------------------------------------------------- recurrent
-RECURRENT = {
-    "lstm": lambda: nn.LSTM(6, 5),
-    "lstm batch first, both": lambda: nn.LSTM(6, 5, batch_first=True, bidirectional=True),
-    "lstm without bias": lambda: nn.LSTM(6, 5, bias=False, batch_first=True),
-    "gru": lambda: nn.GRU(6, 5, batch_first=True),
-    "gru both": lambda: nn.GRU(6, 5, bidirectional=True),
-    "rnn": lambda: nn.RNN(6, 5, batch_first=True),
-    "rnn relu both": lambda: nn.RNN(6, 5, nonlinearity="relu", bidirectional=True, batch_first=True),
-}
-
-
-@pytest.mark.parametrize("name", RECURRENT)
-@pytest.mark.parametrize("start", [False, True])
-def test_recurrent_layer(name: str, start: bool) -> None:
-    module = prepared(RECURRENT[name]())
-    dirs, batch = 2 if module.bidirectional else 1, 3 if module.batch_first else 7
-    kinds = 2 if isinstance(module, nn.LSTM) else 1
-    states = [draw(dirs, batch, 5, seed=i) for i in range(kinds)] if start else []
-    hx = (tuple(states) if kinds == 2 else states[0]) if start else None
-    with torch.no_grad():
-        output, last = module(SEQ, hx)
-    found = reference(module, SEQ, *states)
-    assert_close(found[0], output)
-    for mine, theirs in zip(found[1:], last if kinds == 2 else [last], strict=True):
-        assert_close(mine, theirs)
-
-
-@pytest.mark.parametrize("name", RECURRENT)
-def test_recurrent_layer_without_batch_axis(name: str) -> None:
-    module = prepared(RECURRENT[name]())
-    with torch.no_grad():
-        output, last = module(SEQ[0])
-    found = reference(module, SEQ[0])
-    assert_close(found[0], output)
-    assert_close(found[1], last[0] if isinstance(last, tuple) else last)
-
-
-@pytest.mark.parametrize("name", [n for n in RECURRENT if "batch first" in n or n in ("gru", "rnn")])
-def test_packed_sequence_is_a_mask(name: str) -> None:
-    module = prepared(RECURRENT[name]())
-    lengths = torch.tensor([7, 4, 1])
-    packed = nn.utils.rnn.pack_padded_sequence(SEQ, lengths, batch_first=True)
-    with torch.no_grad():
-        output, last = module(packed)
-    wanted, _ = nn.utils.rnn.pad_packed_sequence(output, batch_first=True)
-    mask = torch.arange(7)[None] < lengths[:, None]
-    for extra in (mask, lengths):
-        found = reference(module, SEQ, extra)
-        assert_close(found[0], wanted)
-        assert_close(found[1], last[0] if isinstance(last, tuple) else last)
-
-
-@pytest.mark.parametrize("name", RECURRENT)
-def test_recurrent_weights(name: str) -> None:
-    one, two = prepared(RECURRENT[name]()), prepared(RECURRENT[name](), seed=2)
-    weights = {role: v.copy() for role, v in tl.get_weights(one).items()}
-    tl.set_weights(two, weights)
-    with torch.no_grad():
-        torch.testing.assert_close(two(SEQ)[0], one(SEQ)[0], rtol=0, atol=0)
-    assert {n for group in tl.weight_sources(one).values() for n in group} == {n for n, _ in one.named_parameters()}
-    if "B" not in weights or isinstance(one, nn.GRU):
-        return
-    size = weights["B"].shape[1] // 2
-    tl.set_weights(two, {"B": weights["B"][:, :size] + weights["B"][:, size:]})
-    assert all(not v.any() for n, v in two.named_parameters() if n.startswith("bias_hh"))
-    with torch.no_grad():
-        torch.testing.assert_close(two(SEQ)[0], one(SEQ)[0], rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("cls", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])
-@pytest.mark.parametrize("bias", [True, False])
-def test_cells(cls: Any, bias: bool) -> None:
-    module = prepared(cls(6, 5, bias=bias))
-    states = [draw(5, 5, seed=i) for i in range(2 if cls is nn.LSTMCell else 1)]
-    with torch.no_grad():
-        wanted = module(V, tuple(states) if len(states) == 2 else states[0])
-    found = reference(module, V, *states)
-    for mine, theirs in zip(found, wanted if len(states) == 2 else [wanted], strict=True):
-        assert_close(mine, theirs)
-    assert_close(reference(module, V[0])[0], module(V[0])[0] if len(states) == 2 else module(V[0]))
-
-
-def test_deep_recurrent_layer_is_a_stack() -> None:
-    module = prepared(nn.GRU(6, 5, num_layers=3, bidirectional=True, batch_first=True))
-    assert tl.translate(module) is None
-    x: np.ndarray = SEQ.numpy()
-    for t in tl.stack(module):
-        x = evaluate(t.op, t.attrs, tl.get_weights(module, t), [x], layout=t.layout)[0]
-    with torch.no_grad():
-        assert_close(x, module(SEQ)[0])
-    assert tl.stack(module)[2].roles["R"].names == ("weight_hh_l2", "weight_hh_l2_reverse")
-    assert tl.stack(nn.Linear(2, 2)) == []
-    assert tl.translate(nn.LSTM(6, 5, proj_size=2)) is None and tl.stack(nn.LSTM(6, 5, proj_size=2)) == []
-
-
 # ---------------------------------------------------------------------- batch statistics, bags, refusals
 def test_batch_norm_in_training_mode_updates_as_torch() -> None:
     module = prepared(nn.BatchNorm2d(4, momentum=0.3))
@@ -405,40 +270,3 @@ def test_a_subclass_with_its_own_forward_is_not_the_layer() -> None:
 
     assert tl.translate(Mine(2, 2)) is None
     assert tl.translate(Same(2, 2)) is not None
-
-
-def test_weights_that_do_not_fit_are_refused_and_nothing_is_written() -> None:
-    module = nn.Linear(3, 2)
-    before = module.weight.detach().clone()
-    with pytest.raises(InputError, match="shape"):
-        tl.set_weights(module, {"W": np.zeros((2, 3)), "B": np.zeros(3)})
-    assert torch.equal(module.weight, before)
-    with pytest.raises(InputError, match="scale"):
-        tl.set_weights(module, {"scale": np.zeros(3)})
-    bare = nn.Linear(3, 2, bias=False)
-    tl.set_weights(bare, {"B": np.zeros(2)})
-    with pytest.raises(InputError, match="'B'"):
-        tl.set_weights(bare, {"B": np.ones(2)})
-    with pytest.raises(InputError, match="directions"):
-        tl.set_weights(nn.GRU(3, 2), {"W": np.zeros((6, 3))})
-
-
-def test_parametrised_weights() -> None:
-    module = nn.utils.parametrizations.weight_norm(nn.Linear(3, 2).double())
-    value = draw(2, 3).numpy()
-    tl.set_weights(module, {"W": value})
-    np.testing.assert_allclose(tl.get_weights(module)["W"], value, rtol=1e-12)
-    assert tl.weight_names(module)["W"] in dict(module.named_parameters())
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        old = nn.utils.weight_norm(nn.Linear(3, 2))
-    assert tl.weight_names(old)["W"] in dict(old.named_parameters())
-    with pytest.raises(UnsupportedError, match="recomputed"):
-        tl.set_weights(old, {"W": value})
-
-
-def test_bfloat16_weights_are_read_as_float32() -> None:
-    module = nn.Linear(3, 2, dtype=torch.bfloat16)
-    assert tl.get_weights(module)["W"].dtype == np.float32
-    tl.set_weights(module, {"W": np.full((2, 3), 1.25)})
-    assert module.weight.dtype == torch.bfloat16 and module.weight.detach()[0, 0] == 1.25
