@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("onnx")
-
-from ambidex.adapters import reference_conv  # noqa: E402
-from ambidex.adapters.reference_ import evaluate, onnx_outputs, supports  # noqa: E402
-from ambidex.core import ops  # noqa: E402
-from ambidex.errors import InputError, UnsupportedError  # noqa: E402
+from ambidex.adapters import reference_conv
+from ambidex.adapters.reference_ import evaluate, onnx_outputs, supports
+from ambidex.core import ops
+from ambidex.errors import InputError, UnsupportedError
 
 EPS = 2.0**-10
 

@@ -7,15 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("onnx")
-from torch.nn import functional as F  # noqa: E402
-from torch.overrides import TorchFunctionMode  # noqa: E402
-
-from ambidex.adapters import torch_layers as tl  # noqa: E402
-from ambidex.adapters.reference_ import evaluate, supports  # noqa: E402
-from ambidex.errors import UnsupportedError  # noqa: E402
+from ambidex.adapters import torch_layers as tl
+from ambidex.adapters.reference_ import evaluate, supports
+from ambidex.errors import UnsupportedError
 
 
 def draw(*shape: int, seed: int = 0) -> torch.Tensor:
