@@ -59,6 +59,21 @@ def of_call(call: Call, number: int = 0) -> float | None:
     return call.floors[number] if number < len(call.floors) else None
 
 
+#: a float32 result further from float64 than this share of its largest value is no rounding any more: the code itself
+#: loses the digits (1e9 added to scores), and that must not hide its faults
+BREAKDOWN = 1e-3
+
+
+def within(call: Call, number: int, eps: float) -> float | None:
+    """``of_call``, but no larger than what rounding explains. ``eps``: the unit that the side computes with."""
+    found = of_call(call, number)
+    if found is None or number >= len(call.computed):
+        return found
+    return min(
+        found, max(BREAKDOWN, UNMEASURED * eps if eps > EPS32 else 0.0) * max(largest(call.computed[number]), 1e-30)
+    )
+
+
 def keep_only(calls: Iterable[Call]) -> None:
     """Find all floors and let the float64 arrays go: they are twice the size of what was recorded."""
     for call in calls:

@@ -67,7 +67,7 @@ class Alignment:
     layouts: Layouts = field(default_factory=Layouts)
     matches: dict[int, Match] = field(default_factory=dict)  # by candidate index
     by_reference: dict[int, int] = field(default_factory=dict)
-    arrays: dict[str, str] = field(default_factory=dict)  # single arrays that differ: the candidate's -> the reference's
+    arrays: dict[str, str] = field(default_factory=dict)  # single arrays that differ: candidate's -> reference's
 
     def add(self, reference: int, candidate: int, how: str) -> None:
         self.matches[candidate] = Match(reference, candidate, how)

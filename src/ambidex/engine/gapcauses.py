@@ -1,26 +1,25 @@
-"""Explanations of a gap that need no trying: a factor, another order, a mask, a constant, another source."""
+"""Explanations of a gap that need no trying: a shift, a factor, a mask, a constant, a norm written by hand."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import permutations
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ambidex.core import floor as floors
-from ambidex.core.rule import Cause
+from ambidex.core.rule import Cause, Variant
 from ambidex.core.types import Array, Call
+from ambidex.engine import handwritten
 from ambidex.engine.align import PLUMBING
 from ambidex.engine.gap import (
     REDUCING,
     Gap,
     guess_factor,
-    last_op,
-    origin_path,
     producing_op,
 )
-from ambidex.engine.layout import difference, scale, views
+from ambidex.engine.layout import views
+from ambidex.engine.masks import fit_mask
 from ambidex.engine.maskvariants import is_mask
 from ambidex.engine.replay import Region, replay
 
@@ -167,7 +166,45 @@ def masked_mean(glue: Glue, gap: Gap, ref_region: Region, cand_region: Region) -
                         after=after,
                         proof="the reference's mean taken over all steps is exactly what the candidate has",
                     )
+    return _mean_over_padding(glue, gap, ref_region, cand_region)
+
+
+def _mean_over_padding(glue: Glue, gap: Gap, ref_region: Region, cand_region: Region) -> Cause | None:
+    """The candidate's mean over all steps becomes the reference's when it is taken over the valid ones."""
+    masks = [*glue.case.masks, *(x for c in ref_region.calls for x in (*c.inputs, *c.computed) if is_mask(x))]
+    for call in cand_region.calls:
+        if call.op not in {"ReduceMean", "GlobalAveragePool"} or call.inputs[0].ndim < 3:
+            continue
+        x = call.inputs[0]
+        for mask in masks:
+            fitted = fit_mask(mask, x.shape)
+            axis = next(
+                (i for i in (1, 0) if fitted is not None and fitted.shape[i] > 1 and i != _batch(mask, x)), None
+            )
+            if fitted is None or axis is None or fitted.all() or not fitted.any(axis).all():
+                continue
+            mean = (x * fitted).sum(axis) / fitted.sum(axis)
+            if mean.size != call.computed[0].size:
+                continue
+            value = replay(glue.case.candidate, cand_region, {call.index: [mean.reshape(call.computed[0].shape)]})
+            if (after := glue.agrees(gap, value, candidate=True)) is not None:
+                return glue.cause(
+                    gap,
+                    cand_region,
+                    call,
+                    kind="mask",
+                    op="ReduceMean",
+                    name="missing",
+                    proven=True,
+                    after=after,
+                    proof="the candidate's mean taken over the valid steps is the reference's",
+                )
     return None
+
+
+def _batch(mask: Array, x: Array) -> int:
+    """The axis of ``x`` that the mask's first axis lies on."""
+    return 0 if x.shape[0] == mask.shape[0] else 1
 
 
 def unmasked_source(glue: Glue, gap: Gap, cand_region: Region) -> Cause | None:
@@ -270,151 +307,32 @@ def baked_constant(glue: Glue, gap: Gap, ref_region: Region, cand_region: Region
     return None
 
 
-def fused_order(glue: Glue, gap: Gap, ref_region: Region, cand_region: Region) -> Cause | None:
-    """Projections that are one layer on one side: its parts are taken in another order than the other side's."""
-    for fused in glue.case.pairing.packed:
-        near = {c.index for c in ref_region.calls} | {
-            o[1] for c in ref_region.calls for o in c.origins if o[0] == "call"
-        }
-        makers = [glue.case.reference.trace.calls[i] for i in sorted(near)]
-        calls = [c for path in fused.parts for c in makers if c.path == path] if fused.mirrored else []
-        split = (
-            []
-            if fused.mirrored
-            else [c for c in ref_region.calls if c.op == "Split" and len(c.computed) == len(fused.parts)]
-        )
-        values = [c.computed[0] for c in calls] if calls else list(split[0].computed) if split else []
-        if len(values) != len(fused.parts) or len({v.shape for v in values}) != 1:
-            continue
-        for order in list(permutations(range(len(values))))[1:]:
-            moved = [values[i] for i in order]
-            changed: dict[int, Sequence[Array]] = {c.index: [m] for c, m in zip(calls, moved, strict=False)}
-            if split:
-                changed[split[0].index] = moved
-            if (after := glue.agrees(gap, replay(glue.case.reference, ref_region, changed))) is not None:
-                at = next(
-                    (c for c in cand_region.calls if c.op == "Split" or c.path in {fused.whole, *fused.parts}), None
-                )
+#: epsilon of the same norm, by its canonical operator
+_NORMS = {"LayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization"}
+
+
+def norm_by_hand(glue: Glue, gap: Gap, ref_region: Region, cand_region: Region) -> Cause | None:
+    """A norm that is a layer on one side and code on the other: the code's own constant as epsilon, in or outside the
+    root, the variance over n or n - 1."""
+    for layers, code, mirrored in ((ref_region, cand_region, False), (cand_region, ref_region, True)):
+        player = glue.case.candidate if mirrored else glue.case.reference
+        numbers = [x for c in code.calls if c.op == "Add" and isinstance(x := handwritten.constant(c), int | float)]
+        for call in [c for c in layers.calls if c.op in _NORMS]:
+            own = call.layer.attrs.get("epsilon", 1e-5)
+            for eps, outside, n in product(dict.fromkeys([*numbers, own]), (False, True), (0, 1)):
+                attrs = {**call.layer.attrs, "epsilon": eps, "epsilon_outside": outside, "correction": n}
+                way = Variant("variant", "epsilon", eps, call.op, attrs)
+                value = replay(player, layers, ways={call.index: way})
+                if (after := glue.agrees(gap, value, candidate=mirrored)) is None:
+                    continue
+                at = next((c for c in code.calls if c.op == "Add" and handwritten.constant(c) == eps), code.calls[-1])
+                spots = (call, at) if mirrored else (at, call)
+                name = "epsilon_outside" if outside else "correction" if n else "epsilon"
+                told = f"standard deviation{' over n - 1' if n else ''} + {eps:g}" if outside else eps if not n else n
+                here, there = (own, told) if mirrored else (told, own)
                 return glue.cause(
-                    gap,
-                    cand_region,
-                    at,
-                    (calls or split)[0],
-                    kind="order",
-                    op="Concat",
-                    name="concat",
-                    candidate=order,
-                    proven=True,
-                    after=after,
-                    proof="with the parts in this order the reference gives what the candidate has",
-                )
+                    gap, cand_region, *spots, kind="attr" if name == "epsilon" else "variant", op=call.op, name=name,
+                    reference=there, candidate=here, proven=True, after=after,
+                    proof="the norm computed with these settings of the code by hand is exactly the other side",
+                )  # fmt: skip
     return None
-
-
-def fused_bias(glue: Glue, gap: Gap, ref_region: Region, cand_region: Region) -> Cause | None:
-    """Projections that are one layer on one side, and only one side has their biases."""
-    player = glue.case.reference
-    for fused in glue.case.pairing.packed:
-        paths = set(fused.parts if fused.mirrored else [fused.whole])
-        calls = [c for c in ref_region.calls if c.path in paths and "B" in player.weights(c)]
-        other = glue.case.candidate.trace.layer_weights.get(fused.whole if fused.mirrored else fused.parts[0], {})
-        if not calls or "B" in other:
-            continue
-        changed: dict[int, Sequence[Array]] = {}
-        for call in calls:
-            bare = {r: w for r, w in player.weights(call).items() if r != "B"}
-            made = player.canonical(call.op, call.layer.attrs, bare, call.inputs, call.layer.layout)
-            if made is None:
-                return None
-            changed[call.index] = [made[0].reshape(call.computed[0].shape).astype(call.computed[0].dtype)]
-        if (after := glue.agrees(gap, replay(player, ref_region, changed))) is not None:
-            at = next((c for c in cand_region.calls if c.path in {fused.whole, *fused.parts}), None)
-            return glue.cause(
-                gap,
-                cand_region,
-                at,
-                calls[0],
-                kind="parameter",
-                op="Gemm",
-                name="B",
-                proven=True,
-                after=after,
-                reference=calls[0].layer.weights.get("B"),
-                detail={"effect": True},
-                proof="the reference without these biases gives exactly what the candidate has",
-            )
-    return None
-
-
-def wired_elsewhere(glue: Glue, gap: Gap, cand_region: Region) -> Cause | None:
-    """The candidate takes the value of another place of the reference."""
-    if (
-        gap.received.size < 4
-        or gap.received.dtype.kind != "f"
-        or float(np.ptp(gap.received)) <= 1e-6 * scale(gap.received)
-    ):
-        return None
-    total = float(np.abs(gap.received.astype(np.float64)).sum())
-    places: list[tuple[str, Array, Call | None]] = [
-        (f"input {n}", v, None) for n, v in glue.case.reference.trace.inputs.items()
-    ]
-    places += [(c.path, v, c) for c in glue.case.reference.trace.calls for v in c.outputs if v.dtype.kind == "f"]
-    for path, value, call in places:
-        if value.size != gap.received.size or abs(float(np.abs(value.astype(np.float64)).sum()) - total) > 1e-4 * total:
-            continue
-        for option in views(value.shape, gap.received.shape):
-            if (after := difference(option.to(value), gap.received)) <= floors.RATIO * gap.floor:
-                return glue.cause(
-                    gap,
-                    cand_region,
-                    kind="wiring",
-                    op=gap.consumer.op if gap.consumer else "",
-                    name="input",
-                    reference=origin_path(glue.case.reference.trace, gap.reference_origin),
-                    candidate=path,
-                    proven=True,
-                    after=after,
-                    proof="what arrives is exactly the reference's value of that other place",
-                    detail={"from_op": call.op if call else "input"},
-                )
-    return None
-
-
-def other_order(glue: Glue, gap: Gap, ref_region: Region, cand_region: Region) -> Cause | None:
-    """The same numbers, elsewhere: a flatten in another axis order, heads cut in another way."""
-    if gap.wanted.size != gap.received.size or gap.wanted.dtype.kind != "f" or gap.wanted.size < 4:
-        return None
-    a, b = np.sort(gap.wanted.ravel()), np.sort(gap.received.ravel())
-    if float(np.abs(a - b).max()) > floors.RATIO * gap.floor:
-        return None
-    limit = floors.RATIO * gap.floor
-    name = "values"
-    if any(_flattened(c, gap.received, limit) for c in ref_region.calls) or any(
-        _flattened(c, gap.wanted, limit) for c in cand_region.calls
-    ):
-        name = "flatten"
-    elif any(c.op == "Concat" for c in ref_region.calls + cand_region.calls):
-        name = "concat"
-    elif any(c.op in {"Attention", "MatMul"} for c in ref_region.calls):
-        name = "heads"
-    return glue.cause(
-        gap,
-        cand_region,
-        kind="order",
-        op="Flatten" if name == "flatten" else last_op(ref_region),
-        name=name,
-        proven=True,
-        after=float(np.abs(a - b).max()),
-        proof="both sides hold the same numbers, in another order",
-    )
-
-
-def _flattened(call: Call, target: Array, limit: float) -> bool:
-    """Whether this flattening, done on axes in another order, gives ``target``."""
-    if call.op not in {"Flatten", "Reshape"} or not call.inputs:
-        return False
-    before = call.inputs[0]
-    if not 2 < before.ndim <= 5 or before.size != target.size:
-        return False
-    orders = list(permutations(range(1, before.ndim)))[1:]
-    return any(difference(before.transpose(0, *p).reshape(target.shape), target) <= limit for p in orders)

@@ -18,16 +18,14 @@ from ambidex.engine.gap import Gap, last_op, op_names
 from ambidex.engine.gapcauses import (
     baked_constant,
     constant_factor,
-    fused_bias,
-    fused_order,
     masked_mean,
-    other_order,
+    norm_by_hand,
     shifted_index,
     unmasked_source,
-    wired_elsewhere,
 )
+from ambidex.engine.gaporder import fused_bias, fused_order, other_order, wired_elsewhere
 from ambidex.engine.gapvariants import candidate_side, everywhere, reference_side, two_variants
-from ambidex.engine.masks import off
+from ambidex.engine.masks import off, rows_without_keys, spread
 from ambidex.engine.measure import visible
 from ambidex.engine.replay import Region, region_of, replay
 
@@ -48,6 +46,8 @@ class Glue:
     )  # faulty recurrent calls: what they hand on at padded steps is not known
     random: set[int] = field(default_factory=set)  # calls that draw: what they feed is theirs
     inside: set[tuple[str, int]] = field(default_factory=set)  # calls compared as part of a region
+    masks: list[Array] = field(default_factory=list)  # of the gap at hand: rows of an attention without a key as well
+    spots: dict[int, int] = field(default_factory=dict)  # cause -> the candidate's call that it is told of
     regions: list[tuple[str, str, Gap]] = field(default_factory=list)  # gaps as rows of the report
 
     def __post_init__(self) -> None:
@@ -72,6 +72,8 @@ class Glue:
         cand_region = region_of(self.run, gap.candidate_origin, gap.received, set(a.matches))
         if any(c.index in self.random for c in cand_region.calls):
             return None
+        rows = [r for c in (*ref_region.calls, *cand_region.calls) if (r := rows_without_keys(c)) is not None]
+        self.masks = [*self.case.masks, *(m for r in rows for m in spread(r, gap.wanted.shape))]
         spot = ("gap", gap.reference_origin, gap.candidate_origin)
         if spot in self.seen:
             return None
@@ -101,6 +103,7 @@ class Glue:
             or baked_constant(self, gap, ref_region, cand_region)
             or fused_bias(self, gap, ref_region, cand_region)
             or fused_order(self, gap, ref_region, cand_region)
+            or norm_by_hand(self, gap, ref_region, cand_region)
             or reference_side(self, gap, ref_region, cand_region, base)
             or candidate_side(self, gap, ref_region, cand_region, repaired)
             or everywhere(self, gap, ref_region, cand_region, base, repaired)
@@ -121,7 +124,13 @@ class Glue:
                 name="between layers",
             )
             found.detail = {"reference_ops": op_names(ref_region), "candidate_ops": op_names(cand_region)}
-        key = (found.kind, found.op, found.name, found.candidate_path, found.reference_path)
+        at = self.spots.pop(id(found), None)
+        key = (
+            found.kind,
+            found.op,
+            found.name,
+            *((at,) if at is not None else (found.candidate_path, found.reference_path)),
+        )
         if key in self.seen:
             return None
         self.seen.add(key)
@@ -151,6 +160,8 @@ class Glue:
         spot = at or (steps[-1] if steps else gap.consumer)
         made = Cause(**given)
         made.candidate_path = spot.path if spot is not None else gap.candidate_path
+        if spot is not None and spot is not gap.consumer:
+            self.spots[id(made)] = spot.index
         made.reference_path = reference_at.path if reference_at is not None else gap.reference_path
         if reference_at is not None and reference_at.layer.functional and at is None and spot is gap.consumer:
             made.detail.setdefault("before", gap.candidate_path)
@@ -181,11 +192,13 @@ class Glue:
         if candidate:
             if value.shape != gap.wanted.shape:
                 return None
-            distance = off(gap.wanted, visible(value, gap.softmax), self.case.masks)
+            distance = off(gap.wanted, visible(value, gap.softmax), self.masks)
         else:
             seen = visible(gap.view.to(value.reshape(gap.view.source)), gap.softmax)
-            distance = off(seen, gap.received, self.case.masks)
-        return distance if distance <= floors.RATIO * gap.floor else None
+            distance = off(seen, gap.received, self.masks)
+        # what arrives may be far larger than what was wanted, and so its last place
+        floor = gap.floor if candidate else max(gap.floor, floors.least(gap.received))
+        return distance if distance <= floors.RATIO * floor else None
 
 
 def _with_input(

@@ -222,7 +222,11 @@ def _measure(
         for port in outs:
             wanted, got = port.view.to(r.outputs[port.reference]), c.computed[port.candidate]
             d = off(wanted, got, masks if rows is None else [*masks, *spread(rows, wanted.shape)])
-            known = [x for x in (floors.of_call(r, port.reference), floors.of_call(c, port.candidate)) if x is not None]
+            known = [
+                x
+                for x in (own_floor(a.reference, r, port.reference), own_floor(trace, c, port.candidate))
+                if x is not None
+            ]
             f = max(*known, floors.least(wanted)) if known else floors.unmeasured(wanted)
             ratio = d / f if f else float(d > 0)  # no floor: an empty array
             if ratio > worst:
@@ -234,6 +238,10 @@ def _measure(
     return m
 
 
+def own_floor(trace: Trace, call: Call, number: int) -> float | None:
+    return floors.within(call, number, floors.unit(trace.meta))
+
+
 def input_floor(trace: Trace, call: Call, i: int) -> float:
     """The round-off of what arrives: zero from a layer (its own floor counts there), functional code has its own."""
     kind, where, number = call.origins[i]
@@ -242,7 +250,7 @@ def input_floor(trace: Trace, call: Call, i: int) -> float:
         return 0.0
     least = floors.least(value, floors.unit(trace.meta))
     if kind == "call" and trace.calls[where].layer.functional:
-        found = floors.of_call(trace.calls[where], number)
+        found = own_floor(trace, trace.calls[where], number)
         return max(least, found or 0.0)
     return least
 

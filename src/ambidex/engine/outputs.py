@@ -112,7 +112,7 @@ def _origin_floor(trace: Trace, origin: Origin) -> float:
     if origin[0] != "call":
         return 0.0
     call = trace.calls[origin[1]]
-    return (floors.of_call(call, origin[2]) or 0.0) if call.layer.functional else 0.0
+    return (floors.within(call, origin[2], floors.unit(trace.meta)) or 0.0) if call.layer.functional else 0.0
 
 
 def whole(paired: list[Paired], ref: Trace, run: Trace, masks: list[Array]) -> tuple[float | None, float, str | None]:

@@ -184,6 +184,6 @@ def _floors_alone(job: Job, forced: Forced) -> bool:
         return False
     for m, exact in zip(faulty, found, strict=True):
         m.candidate.exact, m.candidate.floors = exact, None
-        m.floor = max(m.floor, floors.of_call(m.candidate) or 0.0)
+        m.floor = max(m.floor, floors.within(m.candidate, 0, floors.unit(forced.trace.meta)) or 0.0)
         m.candidate.exact = None
     return True

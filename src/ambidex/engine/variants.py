@@ -65,6 +65,10 @@ def of_call(call: Call) -> Iterable[Variant]:
             for axis in range(-out.ndim, 0)
             if axis != call.layer.attrs.get("axis", -1)
         )
+    if call.layer.cls in {"cosine_similarity", "CosineSimilarity"} and len(call.inputs) == 2:
+        a = call.inputs[0]
+        axes = [i for i in range(a.ndim) if np.delete(a.shape, i).tolist() == list(out.shape)]
+        yield from (Variant("missing", "normalisation", compute=partial(_inner, axis=i)) for i in axes)
     if call.op == "Attention":
         yield from _attention(call)
     if call.op in {"Concat", "Stack"} and 2 <= len(call.inputs) <= 4:
@@ -146,6 +150,14 @@ def _without_part(inputs: Sequence[Array], i: int, like: Call) -> Sequence[Array
     return [np.concatenate([x for n, x in enumerate(inputs) if n != i], axis)]
 
 
+def _reorder_first(inputs: Sequence[Array], order: tuple[int, ...]) -> Sequence[Array]:
+    return [*(inputs[i] for i in order), *inputs[len(order) :]]
+
+
+def _inner(inputs: Sequence[Array], axis: int) -> Sequence[Array]:
+    return [(inputs[0] * inputs[1]).sum(axis)]
+
+
 def _reorder(inputs: Sequence[Array], order: tuple[int, ...]) -> Sequence[Array]:
     return [inputs[i] for i in order]
 
@@ -176,17 +188,17 @@ def _attention(call: Call) -> Iterable[Variant]:
     ):
         if abs(scale - own) > 1e-9:
             yield Variant("attr", "scale", scale, "Attention", {**attrs, "scale": scale, "scale_name": name})
-    yield Variant(
-        "attr",
-        "is_causal",
-        not attrs.get("is_causal", False),
-        "Attention",
-        {**attrs, "is_causal": not attrs.get("is_causal", False)},
-    )
+    causal = not attrs.get("is_causal", False)
+    own_row = attrs.get("masked_row", "uniform")
+    for row in (own_row, "zero" if own_row == "uniform" else "uniform"):  # what a row gives that is left without a key
+        yield Variant("attr", "is_causal", causal, "Attention", {**attrs, "is_causal": causal, "masked_row": row})
     yield Variant("attr", "softmax_axis", -2, "Attention", {**attrs, "softmax_axis": -2})
     for row in ("uniform", "zero"):
         if row != attrs.get("masked_row", "uniform"):
             yield Variant("attr", "masked_row", row, "Attention", {**attrs, "masked_row": row})
+    for order in ((0, 2, 1), (1, 0, 2), (2, 1, 0)):
+        if len({call.inputs[i].shape for i in range(3) if order[i] != i}) == 1:
+            yield Variant("order", "attention", order, feed=partial(_reorder_first, order=order))
     if heads > 1 and call.layer.layout == "BTE":
         yield Variant("order", "heads", "interleaved", feed=partial(_interleave, heads=heads))
 

@@ -62,21 +62,23 @@ def _variant_cause(
 def describe_variant(v: Any, call: Call, mirrored: bool) -> dict[str, Any]:
     """A variant in the words of a cause. ``mirrored``: it was the candidate that had to be changed."""
     own = call.layer.attrs
+    side = "extra" if mirrored else "missing"
     if v.kind == "missing" and v.name == "part":
-        return {"kind": "extra" if mirrored else "missing", "op": call.op, "name": "part", "detail": {"part": v.value}}
+        return {"kind": side, "op": call.op, "name": "part", "detail": {"part": v.value}}
+    if v.kind == "missing" and v.name == "normalisation":
+        return {"kind": side, "op": "LpNormalization", "name": "normalisation"}
     if v.kind == "missing":
         others = [o for i, o in enumerate(call.origins) if str(i) != v.name]
         if call.op == "Add" and len(others) == 1 and others[0][0] == "weight":  # a bias of hand-written code
-            side = "candidate" if mirrored else "reference"
             return {
                 "kind": "parameter",
                 "op": call.op,
                 "name": "B",
-                side: str(others[0][1]),
+                "candidate" if mirrored else "reference": str(others[0][1]),
                 "detail": {"effect": True},
             }
         return {
-            "kind": "extra" if mirrored else "missing",
+            "kind": side,
             "op": call.op,
             "name": _role_of(call, v),
             "detail": {"kept_input": v.name},

@@ -182,6 +182,37 @@ class HeadLayout(Known):
 
 
 @rule
+class AttentionOperands(Known):
+    """The attention takes its query, key and value in another order.
+
+    How it shows: the shapes agree, all values differ; self-attention whose three projections are alike hides it at
+    initialisation.
+
+    Why it happens: a fused projection cut as k, v = chunk(2) where the other side has v, k; torch takes (query, key,
+    value), Keras' MultiHeadAttention (query, value, key).
+    """
+
+    code, name, title = "AMB165", "attention-operands", "Query, key and value exchanged"
+    weight = 25
+    kinds, names = ("order",), ("attention",)
+    unpaired = "it takes code between layers to exchange them"
+    sample = Cause("order", "Attention", "attention", None, (0, 2, 1))
+
+    def message(self, cause: Cause) -> str:
+        names = ("query", "key", "value")
+        order = cause.candidate if isinstance(cause.candidate, list | tuple) else cause.reference or (0, 2, 1)
+        moved = " and ".join(names[i] for i in range(3) if order[i] != i)
+        return f"The candidate's attention has {moved} exchanged: in its call, or where a fused projection is cut."
+
+    def fix(self, cause: Cause) -> str:
+        return write(
+            cause,
+            torch="q, k, v = qkv.chunk(3, dim=-1) in the order of the weights; attention(query, key, value)",
+            keras="keras.ops.split(qkv, 3, axis=-1) in the order of the weights; keras.layers take (query, value, key)",
+        )
+
+
+@rule
 class MaskedRow(Known):
     """A query that may see no key at all gets another answer: NaN, zeros, or the mean of all values.
 

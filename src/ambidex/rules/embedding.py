@@ -149,6 +149,45 @@ class PositionShift(Known):
 
 
 @rule
+class PositionLayout(Known):
+    """The columns of the last axis are interleaved on one side and stand in two halves on the other.
+
+    How it shows: a sinusoidal position table has the same numbers, every position differs; with rotary positions the
+    attention drifts with the distance.
+
+    Why it happens: "Attention is all you need" writes sin in even and cos in odd columns (interleaved); tensor2tensor,
+    many Keras ports and rotary embeddings in the GPT-NeoX style write all sines, then all cosines (halves).
+    """
+
+    code, name, title = "AMB174", "position-layout", "Position table: interleaved against two halves"
+    weight = 25
+    kinds, names = ("order",), ("halves", "interleaved")
+    unpaired = "it takes a table that is computed by code"
+    sample = Cause("order", "Add", "halves")
+
+    def message(self, cause: Cause) -> str:
+        here, there = ("in two halves", "interleaved")[:: 1 if cause.name == "halves" else -1]
+        return (
+            f"The last axis holds the reference's values in another order: {here} in the candidate, {there} in the "
+            "reference (sine and cosine of a position table, rotary pairs)."
+        )
+
+    def fix(self, cause: Cause) -> str:
+        if cause.name == "halves":
+            return write(
+                cause,
+                torch="torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)",
+                keras="keras.ops.reshape(keras.ops.stack([keras.ops.sin(angle), keras.ops.cos(angle)], -1), "
+                "(steps, -1))",
+            )
+        return write(
+            cause,
+            torch="torch.cat([angle.sin(), angle.cos()], dim=-1)",
+            keras="keras.ops.concatenate([keras.ops.sin(angle), keras.ops.cos(angle)], axis=-1)",
+        )
+
+
+@rule
 class EmbeddingSetting(Known):
     """An embedding differs in a setting that no more special rule covers, or is missing on one side.
 

@@ -194,15 +194,17 @@ class HandWrittenNorm(Known):
 
     def message(self, cause: Cause) -> str:
         how = cause.candidate if isinstance(cause.candidate, str) else ""
-        if cause.name == "epsilon_outside":
-            how = "standard deviation + epsilon, epsilon outside the root"
+        if cause.name == "epsilon_outside" and not how:
+            how = "standard deviation + epsilon"
         if cause.name == "correction":
             how = "a variance that divides by n - 1" if cause.candidate else "a variance that divides by n"
+        outside = " (epsilon outside the root)" if cause.name in {"epsilon_outside", "std_epsilon"} else ""
         if not how:
             return (
                 f"The reference computes {called(cause.op)} by hand ({cause.reference}), the candidate the framework's."
             )
-        return f"The candidate divides by {how}; the reference by sqrt(variance + epsilon) with the variance over n."
+        theirs = "sqrt(variance + epsilon) with the variance over n"
+        return f"The candidate divides by {how}{outside}; the reference by {theirs}."
 
     def fix(self, cause: Cause) -> str:
         return write(

@@ -330,7 +330,9 @@ class PartMissing(Known):
 
     def message(self, cause: Cause) -> str:
         has, lacks = ("reference", "candidate") if cause.kind == "missing" else ("candidate", "reference")
-        what = {"self loops": "self loops (edges from every node to itself)"}.get(str(cause.detail.get("part")), "a part")
+        what = {"self loops": "self loops (edges from every node to itself)"}.get(
+            str(cause.detail.get("part")), "a part"
+        )
         return f"The {has} concatenates {what} here, the {lacks} does not."
 
     def fix(self, cause: Cause) -> str:

@@ -175,7 +175,8 @@ ARCH = Arch(
         "slope": expect("look_leaky image.5", "slope, alpha", "LeakyReLU slope"),
         "flatten_order": expect("look_flat look_out image.7 image.8", "flatten, order, layout, NHWC", "Flatten order"),
         "config_ignored": expect("columns table", "silu, swish, relu, activation", "wrong activation"),
-        "norm_training": expect("columns standard table.norm", "train, batch statistic", "train mode"),
+        # Keras hands training=True of one call on to the layers called after it: the dropout becomes active as well
+        "norm_training": expect("columns standard table.norm head_drop", "train, batch statistic, dropout", "train mode"),
         "extra_affine": expect("columns standard table.norm", "gamma, beta, scale, bias, parameter, partner, extra",
                                "extra parameter", silent=True),
         "gate_activation": expect("blend gate sigmoid", "sigmoid, tanh, activation", "wrong activation"),
