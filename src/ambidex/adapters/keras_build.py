@@ -15,12 +15,11 @@ import numpy as np
 from keras import layers as L
 
 from ambidex.adapters import keras_
+from ambidex.adapters.build_words import Shape, Weights, fill, numbers
 from ambidex.core.rule import Side
 from ambidex.core.types import Array
 from ambidex.errors import UnsupportedError
 
-Shape = tuple[int, ...]
-Weights = Mapping[str, Mapping[str, Array]]
 #: operators whose input is an image or a signal with channels: those of three and more axes are turned
 _IMAGES = {
     "Conv",
@@ -62,24 +61,8 @@ def build(
         raise UnsupportedError(
             f"Keras has no single layer for {', '.join(side.op for side in sides)} with these attributes"
         )
-    _fill(keras_.wrap(model), sides, weights or {}, seed)
+    fill(keras_.wrap(model), sides, weights or {}, [seed, 18])
     return model
-
-
-def _fill(model: Any, sides: Sequence[Side], weights: Weights, seed: int) -> None:
-    """Write drawn weights into every layer: positive around one where they are divided by or multiplied, small else."""
-    rng = np.random.default_rng([seed, 18])
-    for layer in model.layers():
-        values = {}
-        for role, old in model.layer_weights(layer.path).items():
-            drawn = rng.normal(size=old.shape) * (0.5 if old.ndim > 1 else 0.3)
-            values[role] = np.abs(drawn) + 0.5 if role in {"var", "scale"} else drawn
-        place = layer.path.split("/")[0].removeprefix("layer_")
-        own = sides[int(place)].weights if place.isdigit() and int(place) < len(sides) else sides[0].weights
-        given = {**own, **weights.get(place, {})}
-        values |= {role: np.asarray(v) for role, v in given.items() if role in values}
-        if values:
-            model.set_layer_weights(layer.path, {role: v.astype(np.float32) for role, v in values.items()})
 
 
 def arrays(side: Side, canonical: Sequence[Array]) -> list[Array]:
@@ -95,11 +78,6 @@ def _last(shape: Shape) -> Shape:
     return (shape[0], *shape[2:], shape[1])
 
 
-def _list(attrs: Mapping[str, Any], name: str, n: int, default: int = 1) -> list[int]:
-    value = attrs.get(name, default)
-    return [int(v) for v in value] if isinstance(value, Sequence) else [int(value)] * n
-
-
 def _keras_pads(pads: Sequence[int], n: int) -> Any:
     pairs = tuple((pads[i], pads[n + i]) for i in range(n))
     return pairs if n > 1 else pairs[0]
@@ -109,7 +87,7 @@ def _window(a: Mapping[str, Any], n: int, x: Any, value: float = 0.0) -> tuple[A
     """(the input, padded when needed, and the padding that the layer itself takes)."""
     if a.get("auto_pad") == "SAME_UPPER":
         return x, "same"
-    pads = _list(a, "pads", 2 * n, 0)
+    pads = numbers(a, "pads", 2 * n, 0)
     if not any(pads):
         return x, "valid"
     if value == 0.0:
@@ -120,8 +98,8 @@ def _window(a: Mapping[str, Any], n: int, x: Any, value: float = 0.0) -> tuple[A
 
 def _named_padding(a: Mapping[str, Any], n: int) -> str:
     """'same' or 'causal' where these pads are that for every size (stride 1); else ""."""
-    pads, strides = _list(a, "pads", 2 * n, 0), _list(a, "strides", n)
-    reach = [(k - 1) * d for k, d in zip(_list(a, "kernel_shape", n), _list(a, "dilations", n), strict=True)]
+    pads, strides = numbers(a, "pads", 2 * n, 0), numbers(a, "strides", n)
+    reach = [(k - 1) * d for k, d in zip(numbers(a, "kernel_shape", n), numbers(a, "dilations", n), strict=True)]
     if any(s != 1 for s in strides) or not any(pads):
         return ""
     if pads == [*(r // 2 for r in reach), *(r - r // 2 for r in reach)]:
@@ -131,17 +109,17 @@ def _named_padding(a: Mapping[str, Any], n: int) -> str:
 
 def _conv(a: Mapping[str, Any], shape: Shape, x: Any, name: str) -> Any:
     n = len(shape) - 2
-    if a.get("pad_mode", "constant") != "constant" and any(_list(a, "pads", 2 * n, 0)):
+    if a.get("pad_mode", "constant") != "constant" and any(numbers(a, "pads", 2 * n, 0)):
         raise UnsupportedError("Keras convolutions pad with zeros only")
     padding = _named_padding(a, n)
     if not padding:
         x, padding = _window(a, n, x)
     return getattr(L, f"Conv{n}D")(
         a.get("out", 4),
-        _list(a, "kernel_shape", n),
-        _list(a, "strides", n),
+        numbers(a, "kernel_shape", n),
+        numbers(a, "strides", n),
         padding,
-        dilation_rate=_list(a, "dilations", n),
+        dilation_rate=numbers(a, "dilations", n),
         groups=a.get("group", 1),
         name=name,
     )(x)
@@ -149,8 +127,8 @@ def _conv(a: Mapping[str, Any], shape: Shape, x: Any, name: str) -> Any:
 
 def _conv_transpose(a: Mapping[str, Any], shape: Shape, x: Any, name: str) -> Any:
     n = len(shape) - 2
-    kernel, strides = _list(a, "kernel_shape", n), _list(a, "strides", n)
-    pads, extra = _list(a, "pads", 2 * n, 0), _list(a, "output_padding", n, 0)
+    kernel, strides = numbers(a, "kernel_shape", n), numbers(a, "strides", n)
+    pads, extra = numbers(a, "pads", 2 * n, 0), numbers(a, "output_padding", n, 0)
     same = (
         [(k - s) // 2 for k, s in zip(kernel, strides, strict=True)],
         [-((s - k) // 2) for k, s in zip(kernel, strides, strict=True)],
@@ -174,8 +152,8 @@ def _pool(op: str) -> Callable[..., Any]:
         n = len(shape) - 2
         if a.get("ceil_mode"):
             raise UnsupportedError("Keras pools have no ceil_mode")
-        kernel, strides = _list(a, "kernel_shape", n), _list(a, "strides", n)
-        pads = _list(a, "pads", 2 * n, 0)
+        kernel, strides = numbers(a, "kernel_shape", n), numbers(a, "strides", n)
+        pads = numbers(a, "pads", 2 * n, 0)
         counts = bool(a.get("count_include_pad", False))
         if op == "AveragePool" and any(pads) and not counts:
             raise UnsupportedError("Keras' average pooling leaves padding out only with 'same'")
@@ -229,7 +207,7 @@ def _pad(a: Mapping[str, Any], shape: Shape, x: Any, name: str) -> Any:
     n = len(shape) - 2
     if a.get("value", 0.0) != 0.0 or a.get("mode", "constant") != "constant":
         raise UnsupportedError("ZeroPadding pads with zeros only")
-    return getattr(L, f"ZeroPadding{n}D")(_keras_pads(_list(a, "pads", 2 * n, 0), n), name=name)(x)
+    return getattr(L, f"ZeroPadding{n}D")(_keras_pads(numbers(a, "pads", 2 * n, 0), n), name=name)(x)
 
 
 def _attention(a: Mapping[str, Any], shape: Shape, x: Any, name: str) -> Any:

@@ -11,18 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from ambidex.adapters.build_words import Shape, Weights, fill, numbers
 from ambidex.adapters.torch_ import TorchModel
 from ambidex.core.rule import Side
 from ambidex.core.types import Array
 from ambidex.errors import UnsupportedError
-
-Shape = tuple[int, ...]
-Weights = Mapping[str, Mapping[str, Array]]
 
 
 def build(
@@ -47,24 +44,8 @@ def build(
             with torch.no_grad():
                 shape = tuple(layer.eval()(torch.zeros(shape)).shape)
     model = nn.Sequential(*made).eval() if len(sides[0].inputs) == 1 else made[0].eval()
-    _fill(TorchModel(model), sides, weights or {}, seed)
+    fill(TorchModel(model), sides, weights or {}, [seed, 17])
     return model
-
-
-def _fill(model: Any, sides: Sequence[Side], weights: Weights, seed: int) -> None:
-    """Write drawn weights into every layer: positive around one where they are divided by or multiplied, small else."""
-    rng = np.random.default_rng([seed, 17])
-    for layer in model.layers():
-        values = {}
-        for role, old in model.layer_weights(layer.path).items():
-            drawn = rng.normal(size=old.shape) * (0.5 if old.ndim > 1 else 0.3)
-            values[role] = np.abs(drawn) + 0.5 if role in {"var", "scale"} else drawn
-        place = layer.path.split(".")[0].removeprefix("layer_")
-        own = sides[int(place)].weights if place.isdigit() and int(place) < len(sides) else sides[0].weights
-        given = {**own, **weights.get(place, {})}
-        values |= {role: np.asarray(v) for role, v in given.items() if role in values}
-        if values:
-            model.set_layer_weights(layer.path, {role: v.astype(np.float32) for role, v in values.items()})
 
 
 def arrays(side: Side, canonical: Sequence[Array]) -> list[Array]:
@@ -133,17 +114,12 @@ class _Interpolate(nn.Module):
         return F.interpolate(x, **self.how)
 
 
-def _list(attrs: Mapping[str, Any], name: str, n: int, default: int = 1) -> list[int]:
-    value = attrs.get(name, default)
-    return [int(v) for v in value] if isinstance(value, Sequence) else [int(value)] * n
-
-
 def _window(attrs: Mapping[str, Any], n: int, value: float = 0.0) -> tuple[list[nn.Module], list[int]]:
     """(a padding layer in front when needed, the padding the layer itself takes)."""
-    kernel, strides, dilations = (_list(attrs, k, n) for k in ("kernel_shape", "strides", "dilations"))
+    kernel, strides, dilations = (numbers(attrs, k, n) for k in ("kernel_shape", "strides", "dilations"))
     if attrs.get("auto_pad") == "SAME_UPPER":
         return [_Same(kernel, strides, dilations, value)], [0] * n
-    pads = _list(attrs, "pads", 2 * n, 0)
+    pads = numbers(attrs, "pads", 2 * n, 0)
     if pads[:n] == pads[n:]:
         return [], pads[:n]
     flat = [p for i in reversed(range(n)) for p in (pads[i], pads[n + i])]
@@ -169,10 +145,10 @@ def _conv(a: Mapping[str, Any], shape: Shape) -> nn.Module:
         getattr(nn, f"Conv{n}d")(
             shape[1],
             a.get("out", 4),
-            _list(a, "kernel_shape", n),
-            _list(a, "strides", n),
+            numbers(a, "kernel_shape", n),
+            numbers(a, "strides", n),
             padding,
-            _list(a, "dilations", n),
+            numbers(a, "dilations", n),
             a.get("group", 1),
             padding_mode=mode,
         ),
@@ -181,17 +157,17 @@ def _conv(a: Mapping[str, Any], shape: Shape) -> nn.Module:
 
 def _conv_transpose(a: Mapping[str, Any], shape: Shape) -> nn.Module:
     n = len(shape) - 2
-    pads, extra = _list(a, "pads", 2 * n, 0), _list(a, "output_padding", n, 0)
+    pads, extra = numbers(a, "pads", 2 * n, 0), numbers(a, "output_padding", n, 0)
     symmetric = pads[:n] == pads[n:]
     layer = getattr(nn, f"ConvTranspose{n}d")(
         shape[1],
         a.get("out", 4),
-        _list(a, "kernel_shape", n),
-        _list(a, "strides", n),
+        numbers(a, "kernel_shape", n),
+        numbers(a, "strides", n),
         pads[:n] if symmetric else 0,
         extra if symmetric else 0,
         a.get("group", 1),
-        dilation=_list(a, "dilations", n),
+        dilation=numbers(a, "dilations", n),
     )
     return layer if symmetric else nn.Sequential(layer, _Crop(pads[:n], pads[n:]))
 
@@ -203,7 +179,7 @@ def _pool(op: str) -> Callable[[Mapping[str, Any], Shape], nn.Module]:
         if op == "AveragePool" and same:
             raise UnsupportedError("torch's average pooling has no 'same' padding that leaves the padding out")
         before, padding = _window(a, n, -torch.inf if op == "MaxPool" else 0.0)
-        kernel, strides = _list(a, "kernel_shape", n), _list(a, "strides", n)
+        kernel, strides = numbers(a, "kernel_shape", n), numbers(a, "strides", n)
         more = {"count_include_pad": bool(a.get("count_include_pad", False))} if op == "AveragePool" else {}
         name = f"{'Max' if op == 'MaxPool' else 'Avg'}Pool{n}d"
         return _joined(
@@ -257,7 +233,7 @@ def _resize(a: Mapping[str, Any], shape: Shape) -> nn.Module:
 
 def _pad(a: Mapping[str, Any], shape: Shape) -> nn.Module:
     n = len(shape) - 2
-    pads = _list(a, "pads", 2 * n, 0)
+    pads = numbers(a, "pads", 2 * n, 0)
     flat = [p for i in reversed(range(n)) for p in (pads[i], pads[n + i])]
     return _pad_layer(n, flat, float(a.get("value", 0.0)))
 
