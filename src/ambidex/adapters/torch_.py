@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from ambidex.adapters import torch_layers as tl
+from ambidex.adapters.torch_inputs import Arguments
 from ambidex.adapters.torch_parts import Composite, plain
 from ambidex.adapters.torch_slots import Slots, named_outputs, numpy_from_tensor
 from ambidex.adapters.torch_sources import remember_sources
@@ -136,7 +137,9 @@ class TorchModel:
         for name, t in self._tensors().items():
             tape.origins[id(t)] = ("weight", name, 0)
             tape.alive.append(t)
-        args, kwargs, named = self._arguments(batch)
+        items = batch.items() if isinstance(batch, Mapping) else enumerate(batch)
+        named = {str(name): torch.from_numpy(np.array(value)) for name, value in items}
+        arguments = Arguments(self.module.forward, named, isinstance(batch, Mapping))
         given = {n: numpy_from_tensor(t).copy() for n, t in named.items()}  # the model may write into its inputs
         for name, t in named.items():
             tape.know(t, ("input", name, 0))
@@ -166,7 +169,7 @@ class TorchModel:
                     stack.enter_context(tape)
                 if training:
                     torch.manual_seed(0)
-                output = self._answer(args, kwargs, tape)
+                output = self._answer(arguments, tape)
             if training:
                 trace.updates = {
                     n: numpy_from_tensor(b).copy()
@@ -195,16 +198,9 @@ class TorchModel:
             )
         return trace
 
-    def _arguments(self, batch: Batch) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, torch.Tensor]]:
-        if isinstance(batch, Mapping):
-            named = {str(k): torch.from_numpy(np.array(v)) for k, v in batch.items()}
-            return (), dict(named), named
-        tensors = [torch.from_numpy(np.array(v)) for v in batch]
-        return tuple(tensors), {}, {str(i): t for i, t in enumerate(tensors)}
-
-    def _answer(self, args: Any, kwargs: Any, tape: Tape) -> Any:
+    def _answer(self, given: Arguments, tape: Tape) -> Any:
         try:
-            return self.module(*args, **kwargs)
+            return self.module(*given.args, **given.kwargs)
         except torch.OutOfMemoryError as e:
             raise RunError("the torch model ran out of memory", str(e).splitlines()[0], "Use a smaller batch") from e
         except MemoryError as e:
@@ -222,7 +218,7 @@ class TorchModel:
             raise RunError(
                 f"the torch model raised {type(e).__name__} (last call that ran: {last})",
                 text,
-                "Check the inputs' number, order, shapes and dtypes",
+                "Check the inputs' number, order, shapes and dtypes" + (f": {given.packed}" if given.packed else ""),
             ) from e
 
     @contextmanager

@@ -17,7 +17,7 @@ import numpy as np
 from ambidex.core import ops
 from ambidex.core.trace import Trace
 from ambidex.core.types import Array, Call, Origin
-from ambidex.engine.layout import Layouts, difference, scale, views
+from ambidex.engine.layout import Layouts, View, difference, scale, views
 from ambidex.engine.names import alike
 from ambidex.engine.weights import Pairing
 
@@ -125,9 +125,16 @@ class Alignment:
         return found
 
 
-def start(reference: Trace, candidate: Trace, pairing: Pairing, user_map: dict[str, str]) -> Alignment:
-    """Passes map and weights."""
+def start(
+    reference: Trace,
+    candidate: Trace,
+    pairing: Pairing,
+    user_map: dict[str, str],
+    banned: frozenset[View] = frozenset(),
+) -> Alignment:
+    """Passes map and weights. ``banned``: axis orders that no pair may be seen in."""
     made = Alignment(reference, candidate, arrays={p.candidate: p.reference for p in pairing.raw_unequal})
+    made.layouts.banned = banned
     ref_calls, cand_calls = _calls_by_path(reference), _calls_by_path(candidate)
     for ref_path, cand_path in user_map.items():
         for r, c in zip(ref_calls.get(ref_path, []), cand_calls.get(cand_path, []), strict=False):
@@ -138,30 +145,28 @@ def start(reference: Trace, candidate: Trace, pairing: Pairing, user_map: dict[s
     for ref_path, cand_paths in partners.items():
         free = [r for r in ref_calls.get(ref_path, []) if r not in made.by_reference]
         open_calls = [c for path in cand_paths for c in cand_calls.get(path, []) if c not in made.matches]
-        for r, c in _calls_of_one_layer(reference, candidate, free, open_calls):
+        for r, c in _calls_of_one_layer(made, free, open_calls):
             if _one_thing(reference.calls[r], candidate.calls[c]):
                 made.add(r, c, "weights")
     return made
 
 
-def _calls_of_one_layer(
-    reference: Trace, candidate: Trace, free: list[int], open_calls: list[int]
-) -> list[tuple[int, int]]:
+def _calls_of_one_layer(made: Alignment, free: list[int], open_calls: list[int]) -> list[tuple[int, int]]:
     """A layer called several times: calls with equal values first (the order of branches may differ), then in order."""
     if len(free) < 2 and len(open_calls) < 2:
         return list(zip(free, open_calls, strict=False))
     found: list[tuple[int, int]] = []
     for r in free:
-        value = main_output(reference.calls[r])
+        value = main_output(made.reference.calls[r])
         for c in open_calls:
-            mine = main_output(candidate.calls[c])
+            mine = main_output(made.candidate.calls[c])
             taken = any(c == x for _, x in found)
             if (
                 not taken
                 and value is not None
                 and mine is not None
                 and value.size == mine.size
-                and _same_values(value, mine)
+                and _same_values(value, mine, made.layouts)
             ):
                 found.append((r, c))
                 break
@@ -227,7 +232,7 @@ def by_value(alignment: Alignment, run: Trace) -> int:
             c = alignment.candidate.calls[j]
             value = main_output(r)
             assert value is not None
-            if not _same_values(value, array):
+            if not _same_values(value, array, alignment.layouts):
                 continue
             rank = (
                 3.0 * (r.op == c.op and r.op != "")
@@ -249,9 +254,9 @@ def _print(array: Array) -> tuple[float, float]:
     return float(a.sum()), float(np.abs(a).sum())
 
 
-def _same_values(ref: Array, cand: Array) -> bool:
+def _same_values(ref: Array, cand: Array, layouts: Layouts) -> bool:
     limit = 2e-4 * scale(ref)
-    for option in views(ref.shape, cand.shape):
+    for option in layouts.views(ref.shape, cand.shape):
         if difference(option.to(ref), cand) <= limit:
             return True
     return False

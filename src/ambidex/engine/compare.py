@@ -22,7 +22,15 @@ from ambidex.engine.job import Job, Progress, check_finite, reference_batch, sam
 from ambidex.engine.outputs import pair_outputs
 from ambidex.engine.recording import with_weights
 from ambidex.engine.replay import Player
-from ambidex.engine.settle import by_structure, count_faults, lined_up, settled, with_floors, without_harmless
+from ambidex.engine.settle import (
+    by_structure,
+    count_faults,
+    lined_up,
+    settled,
+    turned_one_way,
+    with_floors,
+    without_harmless,
+)
 from ambidex.engine.training import training_causes
 from ambidex.engine.usermap import check_paths
 
@@ -98,6 +106,7 @@ def _compare(job: Job, ref: Trace, first: Trace, batch: Batch, inputs: Any, *, s
         a, forced = lined_up(job, ref, chained, pairing, batch)
         a, forced, pairing, chained = settled(job, ref, first, chained, pairing, batch, a, forced)
         a, forced = without_harmless(job, a, forced, batch)
+        a, forced = turned_one_way(job, ref, chained, pairing, batch, a, forced)
     paired = pair_outputs(a, forced.trace, job.masks)
     with job.step("measure in float64", 0.7):
         forced = with_floors(job, a, forced, batch, chained)

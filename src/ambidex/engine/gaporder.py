@@ -124,9 +124,19 @@ def wired_elsewhere(glue: Glue, gap: Gap, cand_region: Region) -> Cause | None:
                     proven=True,
                     after=after,
                     proof="what arrives is exactly the reference's value of that other place",
-                    detail={"from_op": call.op if call else "input"},
+                    detail={"from_op": call.op if call else "input", "exchanged": _of_same_call(glue, gap, value)},
                 )
     return None
+
+
+def _of_same_call(glue: Glue, gap: Gap, value: Array) -> bool:
+    """Whether this is what the reference's partner of the consumer takes as another input: two inputs exchanged."""
+    match = glue.case.alignment.matches.get(gap.consumer.index) if gap.consumer is not None else None
+    if match is None:
+        return False
+    call = glue.case.alignment.reference.calls[match.reference]
+    others = [x for x, o in zip(call.inputs, call.origins, strict=True) if o != gap.reference_origin]
+    return any(x.size == value.size and np.array_equal(x.ravel(), value.ravel()) for x in others)
 
 
 def other_order(glue: Glue, gap: Gap, ref_region: Region, cand_region: Region) -> Cause | None:

@@ -120,6 +120,12 @@ class Layouts:
     def __init__(self) -> None:
         self.proven: dict[tuple[tuple[int, ...], tuple[int, ...]], View] = {}
         self.ranks: dict[tuple[int, int], tuple[int, ...]] = {}
+        self.seen: dict[tuple[tuple[int, ...], tuple[int, ...]], dict[View, int]] = {}  # how often values showed a view
+        self.banned: frozenset[View] = frozenset()
+
+    def views(self, source: tuple[int, ...], target: tuple[int, ...]) -> Iterator[View]:
+        """The views to choose from."""
+        return (v for v in views(source, target) if v not in self.banned)
 
     def find(self, ref: Array, cand: Array, hint: tuple[str, str] = ("", ""), tolerance: float = 1e-3) -> View | None:
         """The view under which ``ref`` is nearest to ``cand``; without agreement the hinted, proven or plainest one."""
@@ -128,7 +134,7 @@ class Layouts:
         known = self.proven.get(key)
         if known is not None and difference(known.to(ref), cand) <= limit:
             return known
-        options = list(views(ref.shape, cand.shape))
+        options = list(self.views(ref.shape, cand.shape))
         if not options:
             return None
         if len(options) == 1:
@@ -149,6 +155,8 @@ class Layouts:
         if best is not None and least <= limit:
             if _informative(ref):
                 self.proven[key] = best
+                counts = self.seen.setdefault(key, {})
+                counts[best] = counts.get(best, 0) + 1
                 if ref.ndim == cand.ndim == len(best.perm):
                     self.ranks[(ref.ndim, cand.ndim)] = best.perm
             return best

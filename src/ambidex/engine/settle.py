@@ -11,6 +11,7 @@ from ambidex.engine import align
 from ambidex.engine import carry as carrying
 from ambidex.engine import weights as weighting
 from ambidex.engine.job import Job
+from ambidex.engine.layout import View
 from ambidex.engine.measure import Forced, run_forced
 from ambidex.engine.names import alike
 from ambidex.engine.outputs import pair_outputs
@@ -19,9 +20,14 @@ from ambidex.errors import AlignError, AmbidexError
 
 
 def lined_up(
-    job: Job, ref: Trace, chained: Trace, pairing: weighting.Pairing, batch: Batch
+    job: Job,
+    ref: Trace,
+    chained: Trace,
+    pairing: weighting.Pairing,
+    batch: Batch,
+    banned: frozenset[View] = frozenset(),
 ) -> tuple[align.Alignment, Forced]:
-    a = align.start(ref, chained, pairing, job.user_map)
+    a = align.start(ref, chained, pairing, job.user_map, banned)
     for trace, side in ((ref, "reference"), (chained, "candidate")):
         if not trace.calls:
             raise AlignError(
@@ -40,6 +46,26 @@ def lined_up(
             break
         forced = run_forced(job.candidate, batch, a, chained, job.masks, force_inputs=False)
     return a, run_forced(job.candidate, batch, a, forced.trace, job.masks, force_inputs=True)
+
+
+def turned_one_way(
+    job: Job, ref: Trace, chained: Trace, pairing: weighting.Pairing, batch: Batch, a: align.Alignment, forced: Forced
+) -> tuple[align.Alignment, Forced]:
+    """Where values lie in one axis order at one place and in another at the next (two axes of equal size exchanged),
+    one of the places may be a fault that only looks right when turned: each order is tried alone, the fewest faults
+    decide."""
+    least = count_faults(forced)
+    choices = [counts for counts in a.layouts.seen.values() if least and len(counts) > 1]
+    for counts in choices[:3]:
+        for kept in sorted(counts, key=lambda v: -counts[v])[:3]:
+            try:
+                b, other = lined_up(job, ref, chained, pairing, batch, a.layouts.banned | (counts.keys() - {kept}))
+                b, other = without_harmless(job, b, other, batch)
+            except AmbidexError:
+                continue
+            if count_faults(other) < least:
+                least, a, forced = count_faults(other), b, other
+    return a, forced
 
 
 def count_faults(forced: Forced) -> int:

@@ -92,7 +92,15 @@ class Wiring(Known):
     unpaired = "it takes a model of several layers"
     sample = Cause("wiring", "Add", "input", "block.norm1", "block/conv1")
 
+    def title_for(self, cause: Cause) -> str:
+        return "Inputs exchanged" if cause.detail.get("exchanged") else self.title
+
     def message(self, cause: Cause) -> str:
+        if cause.detail.get("exchanged"):
+            return (
+                f"Two inputs of the candidate's {called(cause.op)} are exchanged (swapped): it takes {cause.candidate} "
+                f"where the reference takes {cause.reference}."
+            )
         if cause.candidate and cause.reference:
             return (
                 f"The candidate's {called(cause.op)} takes its input from {cause.candidate}, the reference's "

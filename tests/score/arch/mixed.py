@@ -176,7 +176,8 @@ ARCH = Arch(
         "flatten_order": expect("look_flat look_out image.7 image.8", "flatten, order, layout, NHWC", "Flatten order"),
         "config_ignored": expect("columns table", "silu, swish, relu, activation", "wrong activation"),
         # Keras hands training=True of one call on to the layers called after it: the dropout becomes active as well
-        "norm_training": expect("columns standard table.norm head_drop", "train, batch statistic, dropout", "train mode"),
+        "norm_training": expect("columns standard table.norm head_drop", "train, batch statistic, dropout",
+                                "train mode"),
         "extra_affine": expect("columns standard table.norm", "gamma, beta, scale, bias, parameter, partner, extra",
                                "extra parameter", silent=True),
         "gate_activation": expect("blend gate sigmoid", "sigmoid, tanh, activation", "wrong activation"),
