@@ -211,7 +211,7 @@ class TorchModel:
             why = f"its forward calls sys.exit({e.code!r})"
             raise RunError("the torch model ended Python", why, "Take that out") from e
         except Exception as e:
-            last = tape.calls[-1].path if tape.calls else "its first layer"
+            last = (tape.calls[-1].path if tape.calls else "") or "its first layer"
             text = (str(e).strip().splitlines() or [""])[0][:300]
             if "DefaultCPUAllocator" in text or "out of memory" in text:
                 raise RunError("the torch model ran out of memory", text, "Use a smaller batch") from e
