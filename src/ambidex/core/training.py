@@ -87,8 +87,12 @@ class Trainer(Protocol):
     def loss(self, outputs: Mapping[str, Array], targets: Any, weights: Array | None = None) -> LossValue:
         """The side's loss on given outputs, with its gradient: the model does not run."""
 
-    def gradients(self, example: Example, *, training: bool = False) -> Gradients:
-        """Forward and backward once, without update. ``training``: in training mode (dropout off all the same)."""
+    def gradients(
+        self, example: Example, *, training: bool = False, seeds: Mapping[str, Array] | None = None
+    ) -> Gradients:
+        """Forward and backward once, without update. ``training``: in training mode (dropout off all the same).
+        ``seeds``: go back from these gradients of the outputs (by output name) and not from the side's own loss; then
+        neither targets nor loss are needed and ``Gradients.loss`` is NaN."""
 
     def clip(self, gradients: Mapping[str, Array]) -> dict[str, Array]:
         """What the side's clipping makes of these gradients (by weight name); unchanged where it has none."""
