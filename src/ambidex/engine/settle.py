@@ -28,6 +28,8 @@ def lined_up(
     banned: frozenset[View] = frozenset(),
 ) -> tuple[align.Alignment, Forced]:
     a = align.start(ref, chained, pairing, job.user_map, banned)
+    if job.weights == "carry":
+        a.arrays = {}  # carried over, they are equal now
     for trace, side in ((ref, "reference"), (chained, "candidate")):
         if not trace.calls:
             raise AlignError(
@@ -63,7 +65,7 @@ def turned_one_way(
                 b, other = without_harmless(job, b, other, batch)
             except AmbidexError:
                 continue
-            if count_faults(other) < least:
+            if count_faults(other) < least and len(other.pairs) >= len(forced.pairs):
                 least, a, forced = count_faults(other), b, other
     return a, forced
 
@@ -90,6 +92,7 @@ def without_harmless(job: Job, a: align.Alignment, forced: Forced, batch: Batch)
         return (
             m is not None
             and m.how in {"order", "value"}
+            and not any(o[0] == "weight" and o[1] in a.arrays for o in m.candidate.origins)
             and m.reference.layer.functional
             and m.candidate.layer.functional
             and align.family(m.reference) not in _MEANT
