@@ -1,0 +1,78 @@
+"""Values by the reference's weight names as values by the candidate's: gradients, updates, weights after some steps.
+
+A gradient lies as its weight does. So it takes the way of the weights: written into the reference, read in canonical
+roles, carried by the pairing, read from the candidate. Both models' own weights are put back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from ambidex.core.model import Inspectable
+from ambidex.core.trace import Trace
+from ambidex.core.types import Array
+from ambidex.engine.carry import carry
+from ambidex.engine.recording import kept
+from ambidex.engine.weights import Pairing
+
+
+@dataclass
+class Carrier:
+    """Both models, their traces (layers and weights) and which weight is which."""
+
+    reference: Inspectable
+    candidate: Inspectable
+    ref: Trace
+    cand: Trace
+    pairing: Pairing
+
+    def __call__(self, values: Mapping[str, Array]) -> dict[str, Array]:
+        """The candidate's weights when the reference's are ``values`` (missing: zero); only those with a partner."""
+        canonical = self._canonical(values)
+        with _restored(self.candidate) as own:
+            self.candidate.set_weights({n: np.full_like(a, np.nan) for n, a in own.items() if a.dtype.kind == "f"})
+            carry(self.pairing, canonical, self.candidate, self.cand)
+            made = {n: kept(a, True) for n, a in self.candidate.weights().items()}
+        return {n: a for n, a in made.items() if a.dtype.kind == "f" and not np.isnan(a).any()}
+
+    def _canonical(self, values: Mapping[str, Array]) -> Trace:
+        with _restored(self.reference) as own:
+            self.reference.set_weights(
+                {
+                    n: np.asarray(values[n], a.dtype) if n in values else np.zeros_like(a)
+                    for n, a in own.items()
+                    if a.dtype.kind == "f"
+                }
+            )
+            made = Trace(framework=self.ref.framework)
+            made.layers = self.ref.layers
+            made.weights = {n: kept(a, True) for n, a in self.reference.weights().items()}
+            made.layer_weights = {
+                path: {r: kept(a, True) for r, a in self.reference.layer_weights(path).items()}
+                for path in self.ref.layer_weights
+            }
+        return made
+
+    def partners(self) -> dict[str, str]:
+        """Candidate's weight name -> the reference's, where one array is one array."""
+        found: dict[str, str] = {p.candidate: p.reference for p in self.pairing.raw}
+        layers_r, layers_c = ({x.path: x for x in t.layers} for t in (self.ref, self.cand))
+        for ref_path, cand_path, _ in self.pairing.layers:
+            r, c = layers_r.get(ref_path), layers_c.get(cand_path)
+            for role, name in (c.weights if c is not None else {}).items():
+                if r is not None and role in r.weights:
+                    found[name] = r.weights[role]
+        return found
+
+
+@contextmanager
+def _restored(model: Inspectable) -> Iterator[dict[str, Array]]:
+    own = {n: kept(a, True) for n, a in model.weights().items()}
+    try:
+        yield own
+    finally:
+        model.set_weights(own)
