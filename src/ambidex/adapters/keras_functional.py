@@ -250,6 +250,12 @@ def _normalize(p: P) -> Found:
     }
 
 
+def _dropout(p: P) -> Found:
+    noise = ints(p.get("noise_shape"))  # one draw for all of these axes where it is 1
+    whole = isinstance(noise, list) and len(noise) > 2 and all(n == 1 for n in noise[1:-1])
+    return "Dropout", {"ratio": number(p.get("rate")), **({"channelwise": True} if whole else {})}
+
+
 def _dtype(value: Any) -> str | None:
     return None if value is None else keras.backend.standardize_dtype(value)
 
@@ -324,6 +330,7 @@ _TABLE: dict[str, Callable[[P], Found]] = {
     "rms_normalization": _norm("RMSNormalization"),
     "r_m_s_norm": _norm("RMSNormalization"),
     "normalize": _normalize,
+    "dropout": _dropout,
     "depth_to_space": lambda p: ("DepthToSpace", {"blocksize": ints(p.get("block_size")), "mode": "DCR"}),
     "space_to_depth": lambda p: ("SpaceToDepth", {"blocksize": ints(p.get("block_size"))}),
 }

@@ -17,6 +17,7 @@ from typing import Any
 
 import keras
 from keras import KerasTensor
+from keras.src import backend
 from keras.src.layers.layer import Layer as KerasLayer
 from keras.src.ops.operation import Operation
 
@@ -73,7 +74,9 @@ _ALIASES = {"convert_to_tensor", "stop_gradient", "copy", "array"}
 _CONTROL = {"cond", "while_loop", "fori_loop", "switch", "scan", "map", "associative_scan", "custom_gradient"}
 _TF_NAMES = {"features": "x", "logits": "x"}
 #: functions of tf.nn that are several raw operators, but one in every other framework
-_WHOLE = ("gelu", "silu", "swish", "softmax", "log_softmax")
+_WHOLE = ("gelu", "silu", "swish", "softmax", "log_softmax", "dropout")
+#: functions that draw other numbers when they are called again: no float64 version to compare with
+_RANDOM = {"dropout"}
 
 
 def tf_nn() -> Any:
@@ -102,6 +105,8 @@ def recording(tape: Tape) -> Iterator[None]:
         put(Operation, "__call__", _operation_call(Operation.__call__))
         if tape.functional:
             _wrap_functions(put)
+            # what Keras' own layers call, so that a user's subclass of Dropout drops in one call
+            put(backend.random, "dropout", _wrapped(backend.random.dropout, "dropout"))
             if BACKEND == "tensorflow":
                 from ambidex.adapters.keras_raw import intercept
 
@@ -278,8 +283,9 @@ def functional(
         return Layer(path, op, dict(attrs), cls=name, source=place, functional=True)
 
     parameters = () if signature is None or _variadic(signature) else tuple(signature.parameters)
+    chained = name not in _RANDOM
     return tape.execute(
-        path, describe, fn, args, kwargs, parameters=parameters, chained=True, wanted=tape.counts_as_input
+        path, describe, fn, args, kwargs, parameters=parameters, chained=chained, wanted=tape.counts_as_input
     )
 
 
