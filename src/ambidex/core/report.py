@@ -10,6 +10,7 @@ FORMAT = 1
 
 Verdict = Literal["equal", "different", "undecided", "not_reproducible"]
 Status = Literal["same", "faulty", "glue", "unmatched", "skipped", "could_not_run"]
+StageStatus = Literal["same", "different", "not_defined", "not_judged", "could_not_run"]
 
 
 class _Part(BaseModel):
@@ -46,6 +47,19 @@ class LayerRow(_Part):
     status: Status = "same"
 
 
+class StageRow(_Part):
+    """One stage of a training step. Each is fed the reference's values and so judged on its own."""
+
+    stage: str = Field(
+        description="data | weights | forward | loss | gradient | clip | update | schedule | metric | steps"
+    )
+    status: StageStatus
+    before: float | None = Field(default=None, description="largest difference")
+    floor: float | None = None
+    ratio: float | None = Field(default=None, description="before / floor")
+    note: str = ""
+
+
 class Where(_Part):
     reference: str | None = None
     candidate: str | None = None
@@ -56,7 +70,10 @@ class Where(_Part):
 class Finding(_Part):
     code: str = Field(description="rule code, AMB100 when no rule explains the difference")
     title: str
-    stage: str = Field(description="environment | data | weights | forward | training")
+    stage: str = Field(
+        description="environment | data | weights | forward | training | loss | gradient | clip | update | "
+        "schedule | metric | steps"
+    )
     where: Where
     message: str
     fix: str | None = None
@@ -86,6 +103,10 @@ class Report(_Part):
     layers: list[LayerRow] = []
     threshold: float | None = Field(default=None, description="shadow / floor above which a layer is held to be faulty")
     findings: list[Finding] = []
+    stages: list[StageRow] = Field(
+        default=[], description="the stages of training, where both sides say what they train with"
+    )
+    first_stage: str | None = Field(default=None, description="the first stage that differs")
     notes: list[str] = Field(default=[], description="things worth knowing that are no faults")
     weights: list[WeightPair] = []
     inputs: list[str] = Field(default=[], description="what the models were fed, one line each")

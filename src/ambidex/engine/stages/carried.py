@@ -57,6 +57,13 @@ class Carrier:
             }
         return made
 
+    @contextmanager
+    def carried(self) -> Iterator[None]:
+        """The candidate with the reference's weights, for a while."""
+        with _restored(self.candidate):
+            carry(self.pairing, self.ref, self.candidate, self.cand)
+            yield
+
     def partners(self) -> dict[str, str]:
         """Candidate's weight name -> the reference's, where one array is one array."""
         found: dict[str, str] = {p.candidate: p.reference for p in self.pairing.raw}

@@ -26,7 +26,8 @@ Settings = dict[str, tuple[str, dict[str, Any]]]
 class Question:
     """One stage whose results differ.
 
-    ``evaluate`` computes the stage in float64 from canonical settings (None when it cannot). ``catalogue`` are forms
+    ``evaluate`` computes the stage in float64 from canonical settings (None when it cannot); ``evaluate_reference`` the
+    same on the reference's layout, its result in the candidate's. ``catalogue`` are forms
     that may stand behind code of the user's own, ``variants`` the ways in which a form is got wrong.
     """
 
@@ -41,6 +42,8 @@ class Question:
     catalogue: Callable[[], Iterable[tuple[str, dict[str, Any]]]] = tuple
     variants: Callable[[str, dict[str, Any]], Iterable[tuple[str, dict[str, Any]]]] = lambda op, attrs: ()
     partner: Mapping[str, str] = field(default_factory=dict)  # key -> the reference's name of it
+    evaluate_reference: Callable[[Settings], Result | None] | None = None
+    ignored: frozenset[str] = frozenset()  # attributes that only say how the data lies
 
     def settings(self, form: Form, *, of_reference: bool) -> Settings:
         """The declared settings of one side, by key."""
@@ -67,15 +70,16 @@ class Question:
     # ------------------------------------------------------------------------------------------ which form it is
     def identified(self, form: Form, result: Result, *, of_reference: bool) -> tuple[Settings | None, str]:
         """The settings that reproduce a side's result, and the name of the variant where it is not the plain form."""
+        evaluate = self.evaluate_reference if of_reference and self.evaluate_reference else self.evaluate
         if form.op:
             declared = self.settings(form, of_reference=of_reference)
-            if self.agree(self.evaluate(declared), result) is not None:
+            if self.agree(evaluate(declared), result) is not None:
                 return declared, ""
             for name, attrs in self.variants(form.op, form.attrs):
-                if self.agree(self.evaluate(self._everywhere(form.op, attrs)), result) is not None:
+                if self.agree(evaluate(self._everywhere(form.op, attrs)), result) is not None:
                     return self._everywhere(form.op, attrs), name
         for op, attrs in self.catalogue():
-            if self.agree(self.evaluate(self._everywhere(op, attrs)), result) is not None:
+            if self.agree(evaluate(self._everywhere(op, attrs)), result) is not None:
                 return self._everywhere(op, attrs), ""
         return None, ""
 
@@ -137,6 +141,8 @@ class Question:
         for key in self.keys:
             (op, a), (_, b) = ref[key], cand[key]
             for name, values in ops.differing_attrs(op, a, b, training=True).items():
+                if name in self.ignored:
+                    continue
                 items.setdefault(name, {})[key] = values
         names = list(items)[:6]
         for size in range(1, len(names) + 1):

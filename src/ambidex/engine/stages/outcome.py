@@ -1,0 +1,42 @@
+"""What came of one stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ambidex.core import floor as floors
+from ambidex.core.report import StageRow, StageStatus
+from ambidex.core.rule import Cause
+from ambidex.core.types import Array
+from ambidex.engine.layout import difference
+
+
+@dataclass
+class Outcome:
+    """Status, the largest difference with its floor, and why."""
+
+    status: StageStatus
+    before: float | None = None
+    floor: float | None = None
+    note: str = ""
+    causes: list[Cause] = field(default_factory=list)
+
+    def row(self, stage: str) -> StageRow:
+        ratio = self.before / self.floor if self.before is not None and self.floor else None
+        return StageRow(
+            stage=stage, status=self.status, before=self.before, floor=self.floor, ratio=ratio, note=self.note
+        )
+
+
+def measured(wanted: Mapping[str, Array], received: Mapping[str, Array], limits: Mapping[str, float]) -> Outcome:
+    """Same or different, by the worst ratio of difference to limit; a value that only one side has is different."""
+    worst, at = -1.0, (0.0, 0.0)
+    for name in {*wanted, *received}:
+        if name not in wanted or name not in received:
+            return Outcome("different", None, None, f"only one side has {name}")
+        d, limit = difference(wanted[name], received[name]), limits[name]
+        ratio = d / limit if limit else float(d > 0) * (floors.RATIO + 1)
+        if ratio > worst:
+            worst, at = ratio, (d, limit)
+    return Outcome("different" if worst > floors.RATIO else "same", *at)

@@ -1,0 +1,369 @@
+"""The stages that need no backward pass of the model: loss, clipping, update, schedule, metric, and some steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ambidex.core import floor as floors
+from ambidex.core.rule import Cause
+from ambidex.core.training import Form
+from ambidex.core.types import Array
+from ambidex.engine.stages import clips, losses, metrics, optimizers, schedules
+from ambidex.engine.stages.outcome import Outcome, measured
+from ambidex.engine.stages.question import Question, Result, Settings
+from ambidex.errors import AmbidexError
+
+if TYPE_CHECKING:
+    from ambidex.engine.stages.follow import Both
+
+#: how many learning rates are compared
+RATES = 24
+#: gradients of three updates, as shares of the real one: a change of sign and of size shows every buffer
+_SHARES = (1.0, -0.5, 2.0)
+
+
+def loss(both: Both) -> Outcome:
+    """Both losses, and their gradients, on the reference's outputs."""
+    missing = _undefined(both, "loss")
+    if missing is not None:
+        return missing
+    ours, theirs = both.training.examples[0]
+    given = both.in_candidate(both.outputs)
+    a = both.reference.loss(both.outputs, ours.targets, ours.weights)
+    b = both.candidate.loss(given, theirs.targets, theirs.weights)
+    wanted: Result = {"value": _number(a.value), **both.in_candidate(a.gradients)}
+    received: Result = {"value": _number(b.value), **{n: g for n, g in b.gradients.items() if n in wanted}}
+    limits = {n: floors.unmeasured(v) if n == "value" else 16 * floors.least(v) for n, v in wanted.items()}
+    outcome = measured(wanted, received, limits)
+    if outcome.status == "different":
+        outcome.causes = _loss_question(both, wanted, received, limits).causes()
+    return outcome
+
+
+def _loss_question(both: Both, wanted: Result, received: Result, limits: Mapping[str, float]) -> Question:
+    ours, theirs = both.training.examples[0]
+    single = both.views[0] if len(both.views) == 1 else None
+
+    def of(settings: Settings, *, reference: bool) -> Result | None:
+        if single is None:
+            return None
+        op, attrs = settings[""]
+        outputs = both.outputs[single.reference]
+        example = ours if reference else theirs
+        outputs = outputs if reference else single.view.to(outputs)
+        given = (op, attrs, outputs, np.asarray(example.targets), example.weights)
+        try:
+            value, gradient = losses.value(*given), losses.gradient(*given)
+        except (AmbidexError, ValueError, IndexError, TypeError):
+            return None
+        return {"value": _number(value), single.candidate: single.view.to(gradient) if reference else gradient}
+
+    def catalogue() -> Any:
+        if single is None:
+            return ()
+        known = _class_weights(both)
+        return losses.catalogue(single.view.to(both.outputs[single.reference]), np.asarray(theirs.targets),
+                                theirs.weights, known)  # fmt: skip
+
+    return Question(
+        "loss",
+        both.reference.forms["loss"],
+        both.candidate.forms["loss"],
+        wanted,
+        received,
+        limits,
+        lambda s: of(s, reference=False),
+        catalogue=catalogue,
+        variants=losses.variants,
+        evaluate_reference=lambda s: of(s, reference=True),
+        ignored=frozenset({"axis"}),
+    )
+
+
+def _class_weights(both: Both) -> list[float] | None:
+    """Class or positive weights that either side declares: code of the other side may hold the same."""
+    for trainer in (both.reference, both.candidate):
+        for name in ("class_weights", "pos_weight"):
+            found = trainer.forms["loss"].attrs.get(name)
+            if found is not None:
+                return [float(x) for x in np.atleast_1d(found)]
+    return None
+
+
+def clip(both: Both) -> Outcome:
+    """Both clippings of the reference's gradients, as they are and a thousand times larger."""
+    forms = both.reference.forms.get("clip"), both.candidate.forms.get("clip")
+    if forms == (None, None):
+        return Outcome("not_defined", note="neither side clips")
+    gradients = _gradients(both)
+    if gradients is None:
+        return Outcome("not_judged", note="the reference's gradients could not be had")
+    wanted: Result = {}
+    received: Result = {}
+    given: dict[str, dict[str, Array]] = {}
+    for label, scale in (("", 1.0), ("x1000", 1000.0)):
+        scaled = {n: (g * scale).astype(g.dtype) for n, g in gradients.items()}
+        given[label] = both.carrier(scaled)
+        kept = both.carrier(both.reference.clip(scaled))
+        mine = both.candidate.clip({n: given[label][n] for n in given[label] if n in both.trainable()})
+        wanted |= {f"{label}|{n}": kept[n] for n in mine if n in kept}
+        received |= {f"{label}|{n}": g for n, g in mine.items() if n in kept}
+    limits = {n: 64 * floors.least(v) + 1e-30 for n, v in wanted.items()}
+    outcome = measured(wanted, received, limits)
+    if outcome.status != "different":
+        return outcome
+    reference, candidate = (f or Form("") for f in forms)
+    if forms[0] is None or forms[1] is None:
+        present = reference if forms[1] is None else candidate
+        outcome.causes = [_one_sided(both, "clip", present, outcome, missing=forms[1] is None)]
+        return outcome
+
+    def evaluate(settings: Settings) -> Result | None:
+        op, attrs = settings[""]
+        made: Result = {}
+        for label, values in given.items():
+            cut = clips.clipped(op, attrs, {n: v for n, v in values.items() if f"{label}|{n}" in wanted})
+            made |= {f"{label}|{n}": v for n, v in cut.items()}
+        return made
+
+    question = Question(
+        "clip", reference, candidate, wanted, received, limits, evaluate, variants=clips.variants,
+        catalogue=lambda: clips.variants("", {}),
+    )  # fmt: skip
+    outcome.causes = question.causes()
+    return outcome
+
+
+def update(both: Both) -> Outcome:
+    """Three updates of both optimizers from the reference's weights with the reference's gradients."""
+    missing = _undefined(both, "optimizer")
+    if missing is not None:
+        return missing
+    gradients = _gradients(both)
+    if gradients is None:
+        return Outcome("not_judged", note="the reference's gradients could not be had")
+    sequence = [{n: (g * s).astype(g.dtype) for n, g in gradients.items()} for s in _SHARES]
+    after = [both.carrier({**both.carrier.ref.weights, **w}) for w in both.reference.update(sequence)]
+    partner = both.carrier.partners()
+    with both.carrier.carried():
+        start = {n: np.array(a) for n, a in both.carrier.candidate.weights().items()}
+        carried = [both.carrier(g) for g in sequence]
+        names = [n for n in both.trainable() if n in partner and n in after[0] and n in carried[0]]
+        made = both.candidate.update([{n: g[n] for n in names} for g in carried])
+    wanted = {f"{i}|{n}": w[n] for i, w in enumerate(after) for n in names}
+    received = {f"{i}|{n}": w[n] for i, w in enumerate(made) for n in names if n in w}
+    moved = {n: float(np.abs(after[-1][n] - start[n]).max()) for n in names}
+    limits = {k: 4 * floors.least(v) + 1e-6 * moved[k.split("|", 1)[1]] for k, v in wanted.items()}
+    outcome = measured(wanted, received, limits)
+    question = _update_question(both, names, partner, start, carried, wanted, received, limits)
+    if outcome.status == "different":
+        outcome.causes = question.causes()
+    else:
+        outcome.causes = _without_effect(question)
+        outcome.status = "different" if outcome.causes else "same"
+    return outcome
+
+
+def _update_question(
+    both: Both,
+    names: list[str],
+    partner: Mapping[str, str],
+    start: Mapping[str, Array],
+    gradients: list[dict[str, Array]],
+    wanted: Result,
+    received: Result,
+    limits: Mapping[str, float],
+) -> Question:
+    steps = len(_SHARES)
+    rates = {False: both.candidate.rates(steps), True: both.reference.rates(steps)}
+    base = {False: both.candidate.forms["optimizer"].attrs.get("learning_rate"),
+            True: both.reference.forms["optimizer"].attrs.get("learning_rate")}  # fmt: skip
+
+    def evaluate(settings: Settings, *, reference: bool = False) -> Result | None:
+        made: Result = {}
+        for n in names:
+            op, attrs = settings[n]
+            own = rates[reference]
+            if attrs.get("learning_rate") != base[reference] and base[reference]:
+                own = [r * float(attrs["learning_rate"]) / float(base[reference]) for r in own]
+            try:
+                found = optimizers.updates(op, attrs, start[n], [g[n] for g in gradients], own)
+            except (AmbidexError, KeyError, TypeError, ValueError):
+                return None
+            made |= {f"{i}|{n}": w for i, w in enumerate(found)}
+        return made
+
+    return Question(
+        "optimizer",
+        both.reference.forms["optimizer"],
+        both.candidate.forms["optimizer"],
+        wanted,
+        received,
+        limits,
+        evaluate,
+        keys=names,
+        variants=optimizers.variants,
+        partner=partner,
+        evaluate_reference=lambda s: evaluate(s, reference=True),
+    )
+
+
+#: how the frameworks write a formula, not what the user chose: told only where it shows
+_CONVENTIONS = {"epsilon_before_correction", "rate_in_buffer", "epsilon_inside", "epsilon_in_max"}
+
+
+def _without_effect(question: Question) -> list[Cause]:
+    """Settings of one optimizer that the user chose differently, though these gradients do not show it."""
+    from ambidex.core import ops
+
+    a, b = question.reference, question.candidate
+    if not a.op or a.op != b.op:
+        return []
+    found = []
+    for name, (x, y) in ops.differing_attrs(a.op, a.attrs, b.attrs, training=True).items():
+        if name in _CONVENTIONS or name == "learning_rate" or x is None or y is None:
+            continue
+        found.append(
+            question.cause(
+                "attr", a.op, name, x, y, detail={"effect": False}, proof="read from both optimizers: these gradients "
+                "and weights are too large for it to show",
+            )
+        )  # fmt: skip
+    return found
+
+
+def schedule(both: Both) -> Outcome:
+    """The learning rates of the first updates on both sides."""
+    if _undefined(both, "optimizer") is not None:
+        return Outcome("not_defined", note="a side has no optimizer")
+    a, b = (np.asarray(t.rates(RATES), np.float64) for t in (both.reference, both.candidate))
+    scale = float(b[0] / a[0]) if a[0] and b[0] else 1.0
+    wanted, received = {"rates": a * scale}, {"rates": b}
+    limits = {"rates": 2 * floors.least(wanted["rates"])}
+    outcome = measured(wanted, received, limits)
+    if outcome.status != "different":
+        if not any("schedule" in t.forms for t in (both.reference, both.candidate)):
+            return Outcome("not_defined", note="constant learning rates")
+        return outcome
+    forms = both.reference.forms.get("schedule"), both.candidate.forms.get("schedule")
+    reference, candidate = (f or Form("Constant") for f in forms)
+    if forms[0] is None or forms[1] is None:
+        present = reference if forms[1] is None else candidate
+        outcome.causes = [_one_sided(both, "schedule", present, outcome, missing=forms[1] is None)]
+        return outcome
+
+    def evaluate(settings: Settings, *, mine: bool = True) -> Result | None:
+        op, attrs = settings[""]
+        trainer = both.candidate if mine else both.reference
+        base = trainer.forms["optimizer"].attrs.get("learning_rate")
+        if base is None:
+            return None
+        made = np.asarray(schedules.rates(op, attrs, float(base), RATES))
+        return {"rates": made if mine else made * scale}
+
+    question = Question(
+        "schedule", reference, candidate, wanted, received, limits, evaluate, variants=schedules.variants,
+        evaluate_reference=lambda s: evaluate(s, mine=False),
+    )  # fmt: skip
+    outcome.causes = question.causes()
+    return outcome
+
+
+def metric(both: Both) -> Outcome:
+    """Both metrics on the reference's outputs."""
+    missing = _undefined(both, "metric")
+    if missing is not None:
+        return missing
+    ours, theirs = both.training.examples[0]
+    given = both.in_candidate(both.outputs)
+    wanted = {"value": _number(both.reference.metric(both.outputs, ours.targets, ours.weights))}
+    received = {"value": _number(both.candidate.metric(given, theirs.targets, theirs.weights))}
+    limits = {"value": floors.unmeasured(wanted["value"]) + 1e-9}
+    outcome = measured(wanted, received, limits)
+    if outcome.status != "different":
+        return outcome
+    single = both.views[0] if len(both.views) == 1 else None
+
+    def evaluate(settings: Settings) -> Result | None:
+        if single is None:
+            return None
+        op, attrs = settings[""]
+        outputs = single.view.to(both.outputs[single.reference])
+        try:
+            return {"value": _number(metrics.value(op, attrs, outputs, np.asarray(theirs.targets), theirs.weights))}
+        except (AmbidexError, ValueError, IndexError, TypeError):
+            return None
+
+    question = Question(
+        "metric", both.reference.forms["metric"], both.candidate.forms["metric"], wanted, received, limits, evaluate,
+        variants=metrics.variants, catalogue=lambda: metrics.catalogue(),
+    )  # fmt: skip
+    outcome.causes = question.causes()
+    return outcome
+
+
+def steps(both: Both, earlier: bool) -> Outcome:
+    """Some steps as the user trains: the losses on the way, the weights at the end."""
+    for part in ("loss", "optimizer"):
+        missing = _undefined(both, part)
+        if missing is not None:
+            return missing
+    examples = list(both.training.examples)
+    if len(examples) == 1:
+        examples = examples * 5
+    a = both.reference.steps([x for x, _ in examples])
+    with both.carrier.carried():
+        b = both.candidate.steps([y for _, y in examples])
+    final = both.carrier(a.weights)
+    names = [n for n in both.trainable() if n in final and n in b.weights]
+    wanted: Result = {"losses": np.asarray(a.losses), **{n: final[n] for n in names}}
+    received: Result = {"losses": np.asarray(b.losses), **{n: b.weights[n] for n in names}}
+    share = 1e-5  # times the threshold of ten: 1e-4 relative
+    limits = {n: share * max(float(np.abs(v).max()), 1e-3) for n, v in wanted.items()}
+    outcome = measured(wanted, received, limits)
+    curves = " ".join(f"{x:.6g}/{y:.6g}" for x, y in zip(a.losses, b.losses, strict=False))
+    outcome.note = f"losses reference/candidate: {curves}"
+    if outcome.status == "different" and not earlier and not both.forward_differs:
+        outcome.causes = [
+            Cause("unknown", "steps", "", before=outcome.before, floor=outcome.floor, detail={"part": "steps"})
+        ]
+    return outcome
+
+
+# ------------------------------------------------------------------------------------------------------------ small
+def _undefined(both: Both, part: str) -> Outcome | None:
+    for name, trainer in (("reference", both.reference), ("candidate", both.candidate)):
+        if part not in trainer.forms:
+            return Outcome("not_defined", note=f"the {name} has no {part}")
+    return None
+
+
+def _number(value: float) -> Array:
+    return np.asarray(float(value), np.float64)
+
+
+def _gradients(both: Both) -> dict[str, Array] | None:
+    """The reference's own gradients; without a loss, backwards from its outputs."""
+    example = both.training.examples[0][0]
+    seeds = None if "loss" in both.reference.forms else {n: np.ones_like(v) / v.size for n, v in both.outputs.items()}
+    try:
+        found = both.reference.gradients(example, seeds=seeds).weights
+    except AmbidexError:
+        return None
+    return found or None
+
+
+def _one_sided(both: Both, part: str, form: Form, outcome: Outcome, *, missing: bool) -> Cause:
+    cause = Cause("missing" if missing else "extra", form.op or part, part, before=outcome.before, floor=outcome.floor)
+    cause.reference = form.attrs if missing else None
+    cause.candidate = None if missing else form.attrs
+    cause.reference_path = f"{part} {form.cls}".strip() if missing else ""
+    cause.candidate_path = "" if missing else f"{part} {form.cls}".strip()
+    cause.source = form.source if not missing else None
+    cause.proven, cause.proof = True, f"only the {'reference' if missing else 'candidate'} has a {part}"
+    cause.after = 0.0
+    cause.detail = {"part": part, "cls": form.cls}
+    return cause
