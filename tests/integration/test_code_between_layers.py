@@ -43,7 +43,9 @@ class Attend(nn.Module):
 class KerasAttend(keras.Model):
     def __init__(self, diagonal: int = 0, sign: float = -1.0) -> None:
         super().__init__()
-        self.q, self.k, self.v, self.out = (keras.layers.Dense(n, name=c) for n, c in zip((6, 6, 6, 4), "qkvo"))
+        self.q, self.k, self.v, self.out = (
+            keras.layers.Dense(n, name=c) for n, c in zip((6, 6, 6, 4), "qkvo", strict=True)
+        )
         self.diagonal, self.sign = diagonal, sign
 
     def call(self, x: Any) -> Any:
