@@ -307,6 +307,7 @@ def test_progress_is_for_long_runs_on_a_terminal(
 # ---------------------------------------------------------------------------------------------------- processes
 SLOW = """
 import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs this in the background has it ignored
 from ambidex.cli import main
 from ambidex import api
 from ambidex.core import tracefile
