@@ -18,6 +18,7 @@ Inputs = tuple[Array, ...] | dict[str, Array]
 ARCHITECTURES = (
     "cnn_odd", "resnet", "unet", "lstm_tagger", "gru_bi", "text_cnn", "encoder", "decoder", "gat_dense", "gat_edges",
     "recommender", "norms_mlp", "mobilenet", "mixed", "siamese", "packed_attention", "keras_encoder", "autoencoder1d",
+    "layers",
 )  # fmt: skip
 
 
