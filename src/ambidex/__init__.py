@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ambidex.adapters import open_model
-    from ambidex.api import check, compare, explain, record
+    from ambidex.api import check, compare, explain, patch, record
     from ambidex.core.report import Report
     from ambidex.core.trace import Trace
 
@@ -27,10 +27,11 @@ _HOME = {
     "compare": "ambidex.api",
     "explain": "ambidex.api",
     "open_model": "ambidex.adapters",
+    "patch": "ambidex.api",
     "record": "ambidex.api",
 }
 
-__all__ = ["Report", "Trace", "__version__", "check", "compare", "explain", "open_model", "record"]
+__all__ = ["Report", "Trace", "__version__", "check", "compare", "explain", "open_model", "patch", "record"]
 
 
 def __getattr__(name: str) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,6 +13,7 @@ from ambidex.errors import AmbidexError, InputError, RunError, UnsupportedError
 
 if TYPE_CHECKING:
     from ambidex.core.report import Report
+    from ambidex.report.patch import Patch
 
 Weights = Literal["carry", "keep"]
 Mode = Literal["eval", "train"]
@@ -27,6 +29,9 @@ def compare(
     weights: Weights = "carry",
     map: str | Path | Mapping[str, str] | None = None,
     mode: Mode = "eval",
+    training: Any = None,
+    targets: Any = None,
+    stages: Collection[str] | None = None,
     progress: Progress | None = None,
     trust: bool = False,
 ) -> Report:
@@ -37,7 +42,10 @@ def compare(
     by name), ``{"reference": ..., "candidate": ..., "masks": ...}``, or a spec (``"FILE.npz"``,
     ``"file.py:function"``). ``signature``: without inputs, what to make some up from: ``"int64[None,None]<30522"``,
     or a list of (dtype, shape). ``weights="keep"``: the candidate's own weights are the subject. ``map``: reference
-    path to candidate path, a dictionary or a TOML file. ``trust``: read pickled arrays from an input file.
+    path to candidate path, a dictionary or a TOML file. ``training``: what both sides train with,
+    ``{"reference": {"loss": ..., "optimizer": ...}, "candidate": {...}}`` or ``"file.py:function"`` of it: loss,
+    gradient, clipping, update, schedule, metric and some steps are compared too (``stages``: only these); ``targets``:
+    what the loss takes beside the outputs. ``trust``: read pickled arrays from an input file.
     """
     _one_of("weights", weights, ("carry", "keep"))
     _one_of("mode", mode, ("eval", "train"))
@@ -48,6 +56,7 @@ def compare(
     from ambidex.engine.usermap import load_map
 
     user_map = load_map(map)
+    given_training = _training(training, targets, stages)
     with readable_memory_errors():
         specs.import_order([reference, candidate, inputs])
         given = make_inputs(inputs, signature, trust=trust)
@@ -68,6 +77,7 @@ def compare(
                 user_map=user_map,
                 mode=mode,
                 progress=progress,
+                training=None if given_training is None else partial(_trainers, given_training, opened, stages),
             )
         finally:
             for model in opened:
@@ -77,6 +87,46 @@ def compare(
     report.candidate = report.candidate or label(candidate)
     report.environment = {"process": collect(devices=False).as_dict()} | report.environment
     return report
+
+
+def _training(training: Any, targets: Any, stages: Collection[str] | None) -> Any:
+    """What the user trains with, read and checked; None when nothing behind the forward pass is asked for."""
+    from ambidex.engine.stages.follow import LATER
+    from ambidex.engine.stages.given import load
+
+    for stage in stages or ():
+        _one_of("stage", stage, ("forward", *LATER))
+    if training is None:
+        if targets is not None:
+            raise InputError(
+                "there are targets but nothing to train with", todo="Pass training=... (--training) as well"
+            )
+        return None
+    return load(training, targets)
+
+
+def _trainers(given: Any, opened: Sequence[Any], stages: Collection[str] | None, ours: Any, theirs: Any) -> Any:
+    from ambidex.adapters import adapter
+    from ambidex.engine.stages.follow import LATER, Training
+    from ambidex.engine.stages.given import examples
+
+    made = [
+        adapter(model.framework).trainer(model, given.sides[side])
+        for model, side in zip(opened, ("reference", "candidate"), strict=True)
+    ]
+    return Training(made[0], made[1], examples(given, ours, theirs), LATER if stages is None else frozenset(stages))
+
+
+def patch(report: Report) -> Patch:
+    """The fixes of a report that are one expression, as a unified diff of the user's source.
+
+    ``.text`` is the diff (its files are named from ``.root``), ``.mended`` the findings in it, ``.left`` the others,
+    each with the reason. Nothing is written.
+    """
+    from ambidex.adapters.signatures import parameters
+    from ambidex.report.patch import make
+
+    return make(report, parameters)
 
 
 def record(

@@ -40,6 +40,30 @@ def compare(
         typer.Option("--map", metavar="FILE.toml", help='Lines "reference.path" = "candidate.path".'),
     ] = None,
     mode: Annotated[Mode, typer.Option("--mode", help="How the models run.")] = Mode.eval,
+    training: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--training",
+            metavar="FILE.py:FUNCTION",
+            help="What both sides train with: compares loss, gradient, clip, update, schedule, metric, steps as well.",
+        ),
+    ] = None,
+    targets: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--targets", metavar="FILE|FILE.py:FUNCTION", help="Targets of the loss, if not beside --training."
+        ),
+    ] = None,
+    stage: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--stage", metavar="NAME,...", help="Only these stages behind the forward pass, e.g. loss,update."
+        ),
+    ] = None,
+    patch: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--patch", metavar="FILE", help="Write the fixes that are one expression as a diff."),
+    ] = None,
     json: options.Json = None,
     html: options.Html = None,
     trust: options.Trust = False,
@@ -50,7 +74,7 @@ def compare(
     from ambidex.cli import words
     from ambidex.cli.progress import StepProgress
 
-    words.check_writable(json, html)
+    words.check_writable(json, html, patch)
     with words.foreign_code(debug), StepProgress() as progress:
         result = api.compare(
             reference,
@@ -60,10 +84,13 @@ def compare(
             weights=weights.value,
             map=map,
             mode=mode.value,
+            training=training,
+            targets=targets,
+            stages=None if stage is None else [s.strip() for s in stage.split(",") if s.strip()],
             progress=progress,
             trust=trust,
         )
     from ambidex.cli.show import show
 
-    show(result, json_path=json, html_path=html)
+    show(result, json_path=json, html_path=html, patch_path=patch)
     return result.exit_code

@@ -46,7 +46,11 @@ def check_writable(*paths: str | None) -> None:
 
 def put_json(target: str, text: str) -> None:
     """``--json FILE`` or ``--json -``."""
-    text = text if text.endswith("\n") else text + "\n"
+    put_text(target, text if text.endswith("\n") else text + "\n")
+
+
+def put_text(target: str, text: str) -> None:
+    """Into a file, or with ``-`` on standard output."""
     if target == "-":
         sys.stdout.write(text)
         sys.stdout.flush()

@@ -39,12 +39,13 @@ class LayerRow(_Part):
     reference: str | None
     candidate: str | None
     op: str
-    matched_by: str = Field(description="map | weights | name | order | value | region")
+    matched_by: str = Field(description="map | weights | order | value | region")
     chained: float | None = None
     shadow: float | None = None
     floor: float | None = None
     ratio: float | None = Field(default=None, description="shadow / floor")
     status: Status = "same"
+    source: str | None = Field(default=None, description="file:line where the candidate's layer is built")
 
 
 class StageRow(_Part):
@@ -58,6 +59,9 @@ class StageRow(_Part):
     floor: float | None = None
     ratio: float | None = Field(default=None, description="before / floor")
     note: str = ""
+    curves: dict[str, list[float]] = Field(
+        default_factory=dict, description="reference and candidate step by step: learning rates, losses"
+    )
 
 
 class Where(_Part):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ambidex.core import floor as floors
-from ambidex.core.report import Coverage, LayerRow, Report, Status, Verdict, WholeModel
+from ambidex.core.report import Coverage, Finding, LayerRow, Report, StageRow, Status, Verdict, WholeModel
 from ambidex.core.rule import Cause
 from ambidex.core.trace import Trace
 from ambidex.engine import align, findings
@@ -17,6 +17,7 @@ from ambidex.engine.job import ACCEPT, Job
 from ambidex.engine.layout import difference, scale
 from ambidex.engine.measure import Forced
 from ambidex.engine.outputs import Paired, whole
+from ambidex.engine.stages.follow import first_different
 
 
 def _rows(
@@ -48,6 +49,7 @@ def _rows(
                 floor=m.floor,
                 ratio=m.ratio,
                 status=status,
+                source=None if m.candidate.layer.source is None else str(m.candidate.layer.source),
             )
         )
     clean_gap = _covered(a, forced, paired) | glue.inside
@@ -120,6 +122,17 @@ def _covered(a: align.Alignment, forced: Forced, paired: list[Paired]) -> set[tu
     return found
 
 
+def _stages(later: list[StageRow], found: list[Finding]) -> list[StageRow]:
+    """All stages in order: those up to the forward pass from the findings, the others as they were measured."""
+    if not later:
+        return []
+    told = {f.stage for f in found}
+    return [
+        *(StageRow(stage=s, status="different" if s in told else "same") for s in ("data", "weights", "forward")),
+        *later,
+    ]
+
+
 def assembled(
     job: Job,
     ref: Trace,
@@ -132,6 +145,7 @@ def assembled(
     fixed: Trace | None,
     inputs: Any,
     glue: Glue,
+    stages: list[StageRow],
     *,
     reproducible: bool,
 ) -> Report:
@@ -195,6 +209,8 @@ def assembled(
         coverage=coverage,
         layers=rows,
         findings=found,
+        stages=_stages(stages, found),
+        first_stage=first_different(_stages(stages, found)),
         notes=job.notes,
         weights=pairing.report,
         inputs=list(getattr(inputs, "described", [])),

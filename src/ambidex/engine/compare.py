@@ -9,7 +9,7 @@ import numpy as np
 
 from ambidex.core import floor as floors
 from ambidex.core.model import Batch, Inspectable
-from ambidex.core.report import Report
+from ambidex.core.report import Report, StageRow
 from ambidex.core.trace import Trace
 from ambidex.engine import carry as carrying
 from ambidex.engine import diagnose, prove, sanity
@@ -31,8 +31,11 @@ from ambidex.engine.settle import (
     with_floors,
     without_harmless,
 )
+from ambidex.engine.stages.carried import Carrier
+from ambidex.engine.stages.follow import Both, Training, follow
 from ambidex.engine.training import training_causes
 from ambidex.engine.usermap import check_paths
+from ambidex.errors import UnsupportedError
 
 
 def compare_models(
@@ -45,12 +48,14 @@ def compare_models(
     mode: str = "eval",
     progress: Progress | None = None,
     evaluate: Callable[..., Any] | None = None,
+    training: Callable[[Batch, Batch], Training] | None = None,
 ) -> Report:
     """Compare two models, or a recorded reference with a model.
 
     ``inputs`` has ``reference`` and ``candidate`` batches (one may be None) and ``masks`` of positions that count.
     ``weights="carry"`` copies the reference's weights into the candidate first; ``"keep"`` compares what is loaded.
-    ``evaluate`` is the float64 reference of the canonical operators.
+    ``evaluate`` is the float64 reference of the canonical operators. ``training``: what both sides train with, given
+    the two batches; the stages behind the forward pass are followed then.
     Raises AmbidexError subclasses when nothing can be compared.
     """
     if evaluate is None:
@@ -79,7 +84,7 @@ def compare_models(
     job.masks += implied_masks(ref, first)
     saved = first.weights if weights == "carry" else {}
     try:
-        return _compare(job, ref, first, batch, inputs, steady=steady, mode=mode)
+        return _compare(job, ref, first, batch, inputs, training, steady=steady, mode=mode)
     finally:
         if saved:
             candidate.set_weights(saved)
@@ -91,7 +96,17 @@ def _default_evaluate() -> Callable[..., Any]:
     return importlib.import_module("ambidex.adapters.reference_").evaluate
 
 
-def _compare(job: Job, ref: Trace, first: Trace, batch: Batch, inputs: Any, *, steady: bool, mode: str) -> Report:
+def _compare(
+    job: Job,
+    ref: Trace,
+    first: Trace,
+    batch: Batch,
+    inputs: Any,
+    training: Callable[[Batch, Batch], Training] | None,
+    *,
+    steady: bool,
+    mode: str,
+) -> Report:
     check_paths(job.user_map, ref, first)
     with job.step("pair and carry weights", 0.35):
         pairing = weighting.pair(ref, first, job.user_map)
@@ -143,6 +158,29 @@ def _compare(job: Job, ref: Trace, first: Trace, batch: Batch, inputs: Any, *, s
             causes += training_causes(case, job.reference, inputs.reference, batch, list(forced.pairs.values()))
     with job.step("prove all fixes together", 0.95):
         fixed = prove.run_fixed(case, batch, fixes) if causes and (fixes.pairs or fixes.gaps) else None
+    rows: list[StageRow] = []
+    if training is not None:
+        if job.reference is None:
+            raise UnsupportedError(
+                "the stages of training need the live reference",
+                "a recorded trace holds no training step",
+                "Compare where the reference's framework is installed, or leave --training out",
+            )
+        with job.step("follow training", 0.97):
+            both = Both(
+                training(reference_batch(inputs), batch),
+                Carrier(job.reference, job.candidate, ref, first, pairing),
+                {n: v for n, v in ref.outputs.items() if v.dtype.kind == "f"},
+                paired,
+                bool(count_faults(forced)) or any(p.gap is not None for p in paired),
+                {
+                    m.reference.key: (m.candidate.key, m.outputs[0].view)
+                    for m in forced.pairs.values()
+                    if m.outputs and m.outputs[0].reference == m.outputs[0].candidate == 0
+                },
+            )
+            rows, more = follow(both)
+            causes = [*causes, *more]
     return assembled(
-        job, ref, chained, a, forced, pairing, paired, causes, fixed, inputs, glue, reproducible=reproducible
+        job, ref, chained, a, forced, pairing, paired, causes, fixed, inputs, glue, rows, reproducible=reproducible
     )

@@ -165,3 +165,39 @@ def beam(before: float | None, after: float | None, floor: float | None) -> Beam
         return 1.5 if value <= 0 else round(3 + min(max((math.log10(value) - low) / width, 0), 1) * 94, 2)
 
     return Beam(share(before) or 97.0, share(after), share(floor))
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """Lines over steps, as SVG points in a box of ``width`` x ``height``; ``ticks`` are values of the ordinate."""
+
+    width: int
+    height: int
+    lines: list[tuple[str, str]]
+    ticks: list[Tick]
+    steps: int
+
+
+def curves(values: dict[str, list[float]]) -> Curves | None:
+    """The reference's and the candidate's values step by step on one linear scale; None without two finite points."""
+    width, height, left, margin = 480, 150, 64, 14
+    finite = [v for line in values.values() for v in line if math.isfinite(v)]
+    steps = max((len(line) for line in values.values()), default=0)
+    if len(finite) < 2 or steps < 2:
+        return None
+    low, high = min(finite), max(finite)
+    if low == high:
+        low, high = low - (abs(low) or 1.0) / 2, high + (abs(high) or 1.0) / 2
+
+    def y(value: float) -> float:
+        return round(height - margin - (value - low) / (high - low) * (height - 2 * margin), 1)
+
+    def x(step: int) -> float:
+        return round(left + step / (steps - 1) * (width - left - margin), 1)
+
+    lines = [
+        (name, " ".join(f"{x(n)},{y(v)}" for n, v in enumerate(line) if math.isfinite(v)))
+        for name, line in values.items()
+    ]
+    ticks = [Tick(y(v), view.number(v)) for v in (low, (low + high) / 2, high)]
+    return Curves(width, height, lines, ticks, steps)

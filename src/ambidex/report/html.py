@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 from ambidex.core.files import write_text
 from ambidex.core.report import Finding, Report
 from ambidex.errors import InputError
-from ambidex.report import chart, view
+from ambidex.report import chart, stages, view
 from ambidex.report.tree import Trees, trees
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -47,6 +47,7 @@ def page(report: Report) -> str:
             groups=groups,
             trees=both,
             view=view,
+            stages=stages,
             times=_times,
             style=Markup(style),  # noqa: S704  our own file
             script=Markup(script),  # noqa: S704  our own file
@@ -55,6 +56,7 @@ def page(report: Report) -> str:
             floor_chart=chart.floor_chart(report),
             travel_chart=chart.travel_chart(report),
             beam=chart.beam,
+            curves=chart.curves,
             row_of=_row_finder(both),
             environment=_flat(report.environment),
             lonely_first=sorted(report.weights, key=lambda w: w.reference is not None and w.candidate is not None),

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ambidex.core.report import Report
-from ambidex.report import view
+from ambidex.report import stages, view
 
 #: lines in all, for a pair that differs and for one that is the same
 ROOM, ROOM_EQUAL = 40, 10
@@ -102,6 +102,14 @@ def _head(page: _Page, report: Report, groups: list[view.Group]) -> list[Text]:
     if whole.after_fixes is not None:
         before_after = f"{view.number(whole.max_abs)} -> {view.number(whole.after_fixes)}"
         lines += page.lines(f"With every proven fix applied together: {before_after}", room=1)
+    if report.stages:
+        parts: list[str | tuple[str, str]] = []
+        for row in report.stages:
+            if row.status != "not_defined":
+                style = {"different": "bold red", "same": "green"}.get(row.status, "yellow")
+                parts += [", "] if parts else []
+                parts.append((stages.text(row, report.first_stage), style))
+        lines += page.lines(*parts, label="stages", indent=_INDENT, room=2)
     for step in view.next_steps(report):
         lines += page.lines(step, label="next", indent=_INDENT, room=2)
     return lines

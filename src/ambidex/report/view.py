@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ambidex.core.report import Finding, LayerRow, Report, Status
+from ambidex.report import stages
 
 #: most serious first; decides what a module that holds several layers shows
 SEVERITY: tuple[Status, ...] = ("faulty", "could_not_run", "unmatched", "skipped", "glue", "same")
@@ -299,7 +300,6 @@ def aligned(report: Report) -> str:
 
 def summary(report: Report, groups: Sequence[Group]) -> str:
     """One sentence: what the verdict means."""
-    places = len({f.where.candidate or f.where.reference or "" for f in report.findings})
     if report.verdict == "equal":
         text = "The two models compute the same, up to rounding."
         return text + (f" {count(len(groups), 'thing')} worth knowing below." if groups else "")
@@ -312,6 +312,14 @@ def summary(report: Report, groups: Sequence[Group]) -> str:
         return "This is neither 'equal' nor 'different': " + _why_undecided(report) + "."
     if not groups:
         return "The outputs differ, and no single layer was found to be the cause."
+    if report.first_stage is not None and report.first_stage not in ("data", "weights", "forward"):
+        text = "The two models compute the same; their training differs, first in the "
+        return text + f"{stages.name(report.first_stage)}. {_causes(report, groups)}"
+    return _causes(report, groups)
+
+
+def _causes(report: Report, groups: Sequence[Group]) -> str:
+    places = len({f.where.candidate or f.where.reference or "" for f in report.findings})
     proven = sum(one.proven for one in groups)
     share = "all proven" if proven == len(groups) else f"{proven} proven" if proven else "none proven yet"
     return f"{count(len(groups), 'cause')} in {count(places, 'place')}, {share}."

@@ -20,12 +20,19 @@ class Outcome:
     before: float | None = None
     floor: float | None = None
     note: str = ""
+    curves: dict[str, list[float]] = field(default_factory=dict)
     causes: list[Cause] = field(default_factory=list)
 
     def row(self, stage: str) -> StageRow:
         ratio = self.before / self.floor if self.before is not None and self.floor else None
         return StageRow(
-            stage=stage, status=self.status, before=self.before, floor=self.floor, ratio=ratio, note=self.note
+            stage=stage,
+            status=self.status,
+            before=self.before,
+            floor=self.floor,
+            ratio=ratio,
+            note=self.note,
+            curves=self.curves,
         )
 
 

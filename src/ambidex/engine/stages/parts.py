@@ -131,7 +131,7 @@ def clip(both: Both) -> Outcome:
 
     question = Question(
         "clip", reference, candidate, wanted, received, limits, evaluate, variants=clips.variants,
-        catalogue=lambda: clips.variants("", {}),
+        catalogue=lambda: clips.catalogue({**candidate.attrs, **reference.attrs}),
     )  # fmt: skip
     outcome.causes = question.causes()
     return outcome
@@ -187,8 +187,9 @@ def _update_question(
         for n in names:
             op, attrs = settings[n]
             own = rates[reference]
-            if attrs.get("learning_rate") != base[reference] and base[reference]:
-                own = [r * float(attrs["learning_rate"]) / float(base[reference]) for r in own]
+            declared = base[reference]
+            if declared and attrs.get("learning_rate") not in (None, declared):
+                own = [r * float(attrs["learning_rate"]) / float(declared) for r in own]
             try:
                 found = optimizers.updates(op, attrs, start[n], [g[n] for g in gradients], own)
             except (AmbidexError, KeyError, TypeError, ValueError):
@@ -244,6 +245,7 @@ def schedule(both: Both) -> Outcome:
     wanted, received = {"rates": a * scale}, {"rates": b}
     limits = {"rates": 2 * floors.least(wanted["rates"])}
     outcome = measured(wanted, received, limits)
+    outcome.curves = {"reference": [float(x) for x in a], "candidate": [float(x) for x in b]}
     if outcome.status != "different":
         if not any("schedule" in t.forms for t in (both.reference, both.candidate)):
             return Outcome("not_defined", note="constant learning rates")
@@ -324,8 +326,8 @@ def steps(both: Both, earlier: bool) -> Outcome:
     share = 1e-5  # times the threshold of ten: 1e-4 relative
     limits = {n: share * max(float(np.abs(v).max()), 1e-3) for n, v in wanted.items()}
     outcome = measured(wanted, received, limits)
-    curves = " ".join(f"{x:.6g}/{y:.6g}" for x, y in zip(a.losses, b.losses, strict=False))
-    outcome.note = f"losses reference/candidate: {curves}"
+    outcome.note = f"{len(examples)} steps; last loss {a.losses[-1]:.6g} and {b.losses[-1]:.6g}"
+    outcome.curves = {"reference": [float(x) for x in a.losses], "candidate": [float(x) for x in b.losses]}
     if outcome.status == "different" and not earlier and not both.forward_differs:
         outcome.causes = [
             Cause("unknown", "steps", "", before=outcome.before, floor=outcome.floor, detail={"part": "steps"})

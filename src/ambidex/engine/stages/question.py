@@ -139,8 +139,8 @@ class Question:
             ]
         items: dict[str, dict[str, tuple[Any, Any]]] = {}  # attribute -> key -> both values
         for key in self.keys:
-            (op, a), (_, b) = ref[key], cand[key]
-            for name, values in ops.differing_attrs(op, a, b, training=True).items():
+            (op, ours), (_, theirs) = ref[key], cand[key]
+            for name, values in ops.differing_attrs(op, ours, theirs, training=True).items():
                 if name in self.ignored:
                     continue
                 items.setdefault(name, {})[key] = values
