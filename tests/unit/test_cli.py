@@ -72,6 +72,7 @@ def test_options_reach_the_engine(answers: Any, ambidex: Any) -> None:
     assert args == ("a", "b") and callable(given.pop("progress"))
     assert given == {
         "inputs": "x.npz", "signature": None, "weights": "keep", "map": "m.toml", "mode": "train", "trust": True,
+        "training": None, "targets": None, "stages": None,
     }  # fmt: skip
 
 

@@ -17,13 +17,14 @@ from ambidex.adapters.torch_parts import Composite, plain
 from ambidex.adapters.torch_slots import Slots, named_outputs, numpy_from_tensor
 from ambidex.adapters.torch_sources import remember_sources
 from ambidex.adapters.torch_tape import Tape
+from ambidex.adapters.torch_train import trainer
 from ambidex.adapters.torch_tree import Tree
 from ambidex.core.model import Batch, TensorSpec
 from ambidex.core.trace import Trace
 from ambidex.core.types import Array, Call, Layer, Plan
 from ambidex.errors import InputError, RunError, UnsupportedError
 
-__all__ = ["TorchModel", "accepts", "remember_sources", "wrap"]
+__all__ = ["TorchModel", "accepts", "remember_sources", "trainer", "wrap"]
 
 #: canonical attribute -> (torch attribute, value from canonical)
 _PATCH: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
