@@ -18,9 +18,10 @@ from ambidex.errors import AmbidexError, InputError, RunError, UnsupportedError
 
 if TYPE_CHECKING:
     from ambidex.adapters.keras_tape import Saved, Tape
+    from ambidex.adapters.keras_train import KerasTrainer
     from ambidex.adapters.keras_tree import Tree
 
-__all__ = ["KerasModel", "accepts", "remember_sources", "wrap"]
+__all__ = ["KerasModel", "accepts", "remember_sources", "trainer", "wrap"]
 
 
 #: the unit in the last place of 1 of the half precisions that a layer may compute in
@@ -35,6 +36,13 @@ def accepts(obj: Any) -> bool:
 
 def wrap(obj: Any) -> KerasModel:
     return KerasModel(obj)
+
+
+def trainer(model: KerasModel, given: Mapping[str, Any] | None) -> KerasTrainer:
+    """The model with what it is trained with, see :func:`ambidex.adapters.keras_train.trainer`."""
+    from ambidex.adapters.keras_train import trainer as make
+
+    return make(model, given)
 
 
 class KerasModel:

@@ -184,14 +184,16 @@ class TorchTrainer:
             _user("clip", self.words["clip"], self._wanted(self.words["clip"]))
             return {n: g for n, g in _grads(dict(self.module.named_parameters())).items() if n in gradients}
 
-    def update(self, gradients: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
+    def update(self, gradients: Sequence[Mapping[str, Array]], factors: Sequence[float]) -> list[dict[str, Array]]:
         found: list[dict[str, Array]] = []
         with _as_found(self.module):
-            optimizer, scheduler = self._fresh()
-            for one in gradients:
+            optimizer, _ = self._fresh()
+            first = [float(g.get("initial_lr", g["lr"])) for g in optimizer.param_groups]
+            for one, factor in zip(gradients, factors, strict=True):
                 self._set(one)
+                for group, rate in zip(optimizer.param_groups, first, strict=True):
+                    group["lr"] = rate * factor
                 optimizer.step()
-                _advance(scheduler)
                 found.append(self._trained())
         return found
 

@@ -97,9 +97,10 @@ class Trainer(Protocol):
     def clip(self, gradients: Mapping[str, Array]) -> dict[str, Array]:
         """What the side's clipping makes of these gradients (by weight name); unchanged where it has none."""
 
-    def update(self, gradients: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
-        """A fresh optimizer on the model's weights, these gradients one update after another (no clipping, no
-        accumulation, the first learning rate of the schedule and on): the trainable weights after each update."""
+    def update(self, gradients: Sequence[Mapping[str, Array]], factors: Sequence[float]) -> list[dict[str, Array]]:
+        """A fresh optimizer on the model's weights, these gradients one update after another, without clipping,
+        accumulation and schedule: the learning rate is the first one times the update's factor. The trainable weights
+        after each update. Decay that is written as a penalty of the weights is part of the update."""
 
     def rates(self, count: int) -> list[float]:
         """The learning rate that each of the first ``count`` updates uses."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 RATES = 24
 #: gradients of three updates, as shares of the real one: a change of sign and of size shows every buffer
 _SHARES = (1.0, -0.5, 2.0)
+#: by how much the learning rate is changed meanwhile: where neither side changes it, what its change does is no fault
+_STEADY, _CHANGING = (1.0, 1.0, 1.0), (1.0, 0.5, 0.25)
 
 
 def loss(both: Both) -> Outcome:
@@ -146,19 +148,20 @@ def update(both: Both) -> Outcome:
     if gradients is None:
         return Outcome("not_judged", note="the reference's gradients could not be had")
     sequence = [{n: (g * s).astype(g.dtype) for n, g in gradients.items()} for s in _SHARES]
-    after = [both.carrier({**both.carrier.ref.weights, **w}) for w in both.reference.update(sequence)]
+    factors = _CHANGING if any(len(set(t.rates(RATES))) > 1 for t in (both.reference, both.candidate)) else _STEADY
+    after = [both.carrier({**both.carrier.ref.weights, **w}) for w in both.reference.update(sequence, factors)]
     partner = both.carrier.partners()
     with both.carrier.carried():
         start = {n: np.array(a) for n, a in both.carrier.candidate.weights().items()}
         carried = [both.carrier(g) for g in sequence]
         names = [n for n in both.trainable() if n in partner and n in after[0] and n in carried[0]]
-        made = both.candidate.update([{n: g[n] for n in names} for g in carried])
+        made = both.candidate.update([{n: g[n] for n in names} for g in carried], factors)
     wanted = {f"{i}|{n}": w[n] for i, w in enumerate(after) for n in names}
     received = {f"{i}|{n}": w[n] for i, w in enumerate(made) for n in names if n in w}
     moved = {n: float(np.abs(after[-1][n] - start[n]).max()) for n in names}
     limits = {k: 4 * floors.least(v) + 1e-6 * moved[k.split("|", 1)[1]] for k, v in wanted.items()}
     outcome = measured(wanted, received, limits)
-    question = _update_question(both, names, partner, start, carried, wanted, received, limits)
+    question = _update_question(both, names, partner, start, carried, factors, wanted, received, limits)
     if outcome.status == "different":
         outcome.causes = question.causes()
     else:
@@ -173,25 +176,18 @@ def _update_question(
     partner: Mapping[str, str],
     start: Mapping[str, Array],
     gradients: list[dict[str, Array]],
+    factors: Sequence[float],
     wanted: Result,
     received: Result,
     limits: Mapping[str, float],
 ) -> Question:
-    steps = len(_SHARES)
-    rates = {False: both.candidate.rates(steps), True: both.reference.rates(steps)}
-    base = {False: both.candidate.forms["optimizer"].attrs.get("learning_rate"),
-            True: both.reference.forms["optimizer"].attrs.get("learning_rate")}  # fmt: skip
-
-    def evaluate(settings: Settings, *, reference: bool = False) -> Result | None:
+    def evaluate(settings: Settings) -> Result | None:
         made: Result = {}
         for n in names:
             op, attrs = settings[n]
-            own = rates[reference]
-            declared = base[reference]
-            if declared and attrs.get("learning_rate") not in (None, declared):
-                own = [r * float(attrs["learning_rate"]) / float(declared) for r in own]
             try:
-                found = optimizers.updates(op, attrs, start[n], [g[n] for g in gradients], own)
+                rates = [float(attrs["learning_rate"]) * f for f in factors]
+                found = optimizers.updates(op, attrs, start[n], [g[n] for g in gradients], rates)
             except (AmbidexError, KeyError, TypeError, ValueError):
                 return None
             made |= {f"{i}|{n}": w for i, w in enumerate(found)}
@@ -208,12 +204,11 @@ def _update_question(
         keys=names,
         variants=optimizers.variants,
         partner=partner,
-        evaluate_reference=lambda s: evaluate(s, reference=True),
     )
 
 
 #: how the frameworks write a formula, not what the user chose: told only where it shows
-_CONVENTIONS = {"epsilon_before_correction", "rate_in_buffer", "epsilon_inside", "epsilon_in_max"}
+_CONVENTIONS = {"epsilon_before_correction", "rate_in_buffer", "epsilon_inside", "epsilon_in_max", "decoupled"}
 
 
 def _without_effect(question: Question) -> list[Cause]:
