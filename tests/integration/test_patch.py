@@ -1,4 +1,4 @@
-"""``--patch``: the diff is applied to the user's source and the pair compares equal, whichever side is the reference."""
+"""``--patch``: the diff is applied to the user's source and the pair compares equal, from either side."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-KERAS = '''import keras
+KERAS = """import keras
 from keras import layers
 
 
@@ -31,8 +31,8 @@ def build():
     x = keras.ops.gelu(x)
     x = layers.ELU(0.5)(x)
     return keras.Model(i, layers.Dense(3, name="head")(x))
-'''
-TORCH = '''import torch
+"""
+TORCH = """import torch
 from torch import nn
 
 
@@ -55,7 +55,7 @@ class Net(nn.Module):
 def build():
     torch.manual_seed(0)
     return Net().eval()
-'''
+"""
 
 
 def ambidex(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -55,7 +56,7 @@ def test_sample_is_won_and_worded(rule: Any) -> None:
         c = replace(rule.sample, framework=framework, reference_framework="torch")
         assert rules.best(c) is rule
         for text in (rule.title_for(c), rule.message(c), rule.fix(c)):
-            assert text and text == text.strip() and "{" not in text.replace("{}", ""), text
+            assert text and text == text.strip() and not re.search(r"\{[A-Za-z_]", text), text
         assert len(rule.title_for(c)) <= 90
         assert rule.message(c).endswith(".") and rule.message(c)[0].isupper() or "/" in rule.message(c)
 

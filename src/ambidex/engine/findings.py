@@ -24,7 +24,7 @@ def _finding(cause: Cause) -> Finding:
     return Finding(
         code=rule.code,
         title=rule.title_for(cause),
-        stage=rule.stage,
+        stage=str(cause.detail.get("stage") or rule.stage),
         where=Where(
             reference=cause.reference_path or None,
             candidate=cause.candidate_path or None,

@@ -13,7 +13,8 @@ from ambidex.errors import RuleError
 
 _RULES: dict[str, Rule] = {}
 _CODE = re.compile(r"AMB[1-9]\d\d")
-_STAGES = {"environment", "data", "weights", "forward", "training"}
+_STAGES = {"environment", "data", "weights", "forward", "training", "loss", "gradient", "clip", "update", "schedule",
+           "metric", "steps"}  # fmt: skip
 
 R = TypeVar("R", bound=type[Rule])
 
