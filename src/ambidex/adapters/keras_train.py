@@ -85,7 +85,7 @@ class KerasTrainer:
         self.model, self.words = adapter.model, words
         self.names: dict[int, str] = adapter._tree().names
         self.paths = {id(o): path for path, o in adapter._tree().objects.items()}
-        self.accumulate = 1
+        self.accumulate, self.averages = 1, True
         self.forms: dict[str, Form] = {}
         if "loss" in words:
             self.forms["loss"] = loss_form(words["loss"], words.get("class_weight"))
@@ -245,7 +245,8 @@ class KerasTrainer:
                 extra = tape.gradient(penalty, [v.value for v in variables])
                 total = [_sum(one.get(self.names[id(v)]), e, v) for v, e in zip(variables, extra, strict=True)]
                 optimizer.apply(total, variables)
-                found.append({self.names[id(v)]: numpy_from_tensor(v).copy() for v in variables})
+                found.append({n: numpy_from_tensor(v).copy() for v in self.model.variables
+                              if (n := self.names.get(id(v))) is not None})  # fmt: skip
         return found
 
     def _weight_penalties(self) -> list[Any]:

@@ -50,7 +50,8 @@ def _binary(c: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _LOSSES: dict[str, Callable[[Mapping[str, Any]], tuple[str, dict[str, Any]] | None]] = {
-    "SparseCategoricalCrossentropy": lambda c: ("CrossEntropy", _classes(c)),
+    # the sparse one clips probabilities and makes them sum to one after that, the other one before
+    "SparseCategoricalCrossentropy": lambda c: ("CrossEntropy", {**_classes(c), "renormalise": "after"}),
     "CategoricalCrossentropy": lambda c: ("CrossEntropy", _classes(c)),
     "BinaryCrossentropy": lambda c: ("BinaryCrossEntropy", _binary(c)),
     "BinaryFocalCrossentropy": lambda c: None if c.get("label_smoothing") else (

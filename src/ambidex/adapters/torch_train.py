@@ -49,7 +49,7 @@ class TorchTrainer:
 
     def __init__(self, module: nn.Module, words: Mapping[str, Any], accumulate: int) -> None:
         self.module, self.words, self.accumulate = module, words, accumulate
-        self.divide = bool(words.get("divide", True))
+        self.averages = bool(words.get("divide", True))
         self.forms: dict[str, Form] = {}
         if "loss" in words:
             self.forms["loss"] = loss_form(words["loss"])
@@ -217,7 +217,7 @@ class TorchTrainer:
             for n, example in enumerate(examples, start=1):
                 value = self._loss(self._forward(example), example.targets, example.weights)
                 losses.append(float(value.detach()))
-                (value / self.accumulate if self.divide else value).backward()
+                (value / self.accumulate if self.averages else value).backward()
                 if n % self.accumulate:
                     continue
                 if "clip" in self.words:

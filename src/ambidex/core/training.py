@@ -82,7 +82,8 @@ class Trainer(Protocol):
 
     framework: str
     forms: dict[str, Form]
-    accumulate: int
+    accumulate: int  # batches that go into one update
+    averages: bool  # whether their gradients are averaged, not added up
 
     def loss(self, outputs: Mapping[str, Array], targets: Any, weights: Array | None = None) -> LossValue:
         """The side's loss on given outputs, with its gradient: the model does not run."""

@@ -5,11 +5,40 @@ Formulas in float64 stand in ``ambidex.engine.stages``; ``docs/canonical.md`` sa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ambidex.core.optable import OpSpec
 
 FORMS: dict[str, OpSpec] = {}
+
+#: attribute -> those without which it changes nothing (a truth value inverted: "!name")
+_NEEDS = {
+    "weights_by": ("class_weights",),
+    "smooth_weighted": ("class_weights", "label_smoothing"),
+    "decoupled": ("weight_decay",),
+    "rate_in_buffer": ("momentum",),
+    "nesterov": ("momentum",),
+    "dampening": ("momentum",),
+    "warmup_from": ("warmup_steps",),
+    "renormalise": ("!from_logits", "!log_input"),
+    "clamp": ("!from_logits",),
+    "log_input": ("!from_logits",),
+    "alpha": ("balanced",),
+}
+
+
+def inert(op: str, attrs: Mapping[str, Any]) -> set[str]:
+    """The attributes of a form that change nothing, as the others stand: decay that couples to no decay."""
+    entry = FORMS.get(op)
+    full = {**(entry.attrs if entry else {}), **attrs}
+
+    def holds(need: str) -> bool:
+        if need.startswith("!"):
+            return need[1:] not in full or not full[need[1:]]
+        return need not in full or bool(full[need])
+
+    return {n for n in full if n in _NEEDS and not all(holds(need) for need in _NEEDS[n])}
 
 
 def _add(names: str, family: str, **attrs: Any) -> None:
@@ -18,7 +47,7 @@ def _add(names: str, family: str, **attrs: Any) -> None:
 
 
 # fmt: off
-_add("CrossEntropy", "loss", from_logits=True, softmax_twice=False, log_input=False, renormalise=True, epsilon=1e-7,
+_add("CrossEntropy", "loss", from_logits=True, softmax_twice=False, log_input=False, renormalise="before", epsilon=1e-7,
      label_smoothing=0.0, ignore_index=None, class_weights=None, weights_by="sum", smooth_weighted=True, axis=-1,
      reduction="mean", factor=1.0)
 _add("BinaryCrossEntropy", "loss", from_logits=True, softmax_twice=False, epsilon=1e-7, clamp=None, label_smoothing=0.0,

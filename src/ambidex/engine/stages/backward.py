@@ -53,7 +53,7 @@ def _of_mode(both: Both, training: bool) -> Outcome:
         d = difference(wanted[name], mine)
         if d / limit > worst:
             worst, at = d / limit, (d, limit)
-        if d > floors.RATIO * limit:
+        if d > floors.RATIO * limit and not _left_out(both, name, partner):
             differing.append(name)
     if not differing:
         return Outcome("same", *at, note="in training mode as well" if training else "")
@@ -79,6 +79,17 @@ def _of_mode(both: Both, training: bool) -> Outcome:
         cause.after = 0.0 if why else None
         causes.append(cause)
     return Outcome("different", *at, note="in training mode only" if training else "", causes=causes)
+
+
+def _left_out(both: Both, name: str, partner: Mapping[str, str]) -> bool:
+    """Whether a side says that it does not train this weight: that is a setting of its optimizer, told there."""
+    forms = both.reference.forms.get("optimizer"), both.candidate.forms.get("optimizer")
+    if None in forms:
+        return False
+    said = [
+        f.by_weight.get(n, {}).get("frozen") for f, n in zip(forms, (partner.get(name, ""), name), strict=True) if f
+    ]
+    return any(said)
 
 
 def _why(

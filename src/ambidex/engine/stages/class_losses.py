@@ -48,20 +48,23 @@ def _log_probabilities(a: Mapping[str, Any], x: Array) -> tuple[Array, Callable[
     if a["log_input"]:  # x is log-probabilities (torch's NLLLoss)
         return x, lambda g: g
     total = x.sum(-1, keepdims=True)
-    p = x / total if a["renormalise"] else x
+    before, after = a["renormalise"] == "before", a["renormalise"] == "after"
+    p = x / total if before else x
     e = float(a["epsilon"])
     cut = np.clip(p, e, 1 - e) if e else p
+    size = cut.sum(-1, keepdims=True) if after else np.ones_like(total)
 
     def back_probabilities(g: Array) -> Array:
         with np.errstate(divide="ignore", invalid="ignore"):
-            slope = np.where((p >= e) & (p <= 1 - e), g / cut, 0.0) if e else g / cut
-        if not a["renormalise"]:
-            return slope
-        made: Array = slope / total - (slope * x).sum(-1, keepdims=True) / total**2
-        return made
+            slope = g / cut - (g.sum(-1, keepdims=True) / size if after else 0.0)
+            slope = np.where((p >= e) & (p <= 1 - e), slope, 0.0) if e else slope
+            if not before:
+                return slope
+            made: Array = slope / total - (slope * x).sum(-1, keepdims=True) / total**2
+            return made
 
     with np.errstate(divide="ignore"):
-        return np.log(cut), back_probabilities
+        return np.log(cut / size), back_probabilities
 
 
 def cross_entropy(a: Mapping[str, Any], x: Array, targets: Array) -> Found:

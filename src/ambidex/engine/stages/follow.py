@@ -18,7 +18,7 @@ from ambidex.core.training import Example, Trainer
 from ambidex.core.types import Array
 from ambidex.engine.layout import View
 from ambidex.engine.outputs import Paired
-from ambidex.engine.stages import backward, parts
+from ambidex.engine.stages import backward, moved, scored
 from ambidex.engine.stages.carried import Carrier
 from ambidex.engine.stages.outcome import Outcome
 from ambidex.errors import AmbidexError
@@ -110,11 +110,11 @@ def first_different(rows: Sequence[StageRow]) -> str | None:
 
 
 _JUDGES = {
-    "loss": lambda both, rows: parts.loss(both),
+    "loss": lambda both, rows: scored.loss(both),
     "gradient": lambda both, rows: backward.gradient(both),
-    "clip": lambda both, rows: parts.clip(both),
-    "update": lambda both, rows: parts.update(both),
-    "schedule": lambda both, rows: parts.schedule(both),
-    "metric": lambda both, rows: parts.metric(both),
-    "steps": lambda both, rows: parts.steps(both, any(r.status == "different" for r in rows)),
+    "clip": lambda both, rows: moved.clip(both),
+    "update": lambda both, rows: moved.update(both),
+    "schedule": lambda both, rows: moved.schedule(both),
+    "metric": lambda both, rows: scored.metric(both),
+    "steps": lambda both, rows: moved.steps(both, any(r.status == "different" for r in rows)),
 }

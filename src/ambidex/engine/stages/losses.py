@@ -203,6 +203,8 @@ _SMOOTHINGS = (0.1, 0.05, 0.2, 0.01)
 _CLASS_KINDS: tuple[dict[str, Any], ...] = (
     {},
     {"from_logits": False},
+    {"from_logits": False, "renormalise": "after"},
+    {"from_logits": False, "renormalise": "no", "epsilon": 0.0},
     {"from_logits": False, "log_input": True},
     {"softmax_twice": True},
 )

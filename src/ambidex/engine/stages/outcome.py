@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ambidex.core import floor as floors
 from ambidex.core.report import StageRow, StageStatus
 from ambidex.core.rule import Cause
 from ambidex.core.types import Array
 from ambidex.engine.layout import difference
+
+if TYPE_CHECKING:
+    from ambidex.engine.stages.follow import Both
 
 
 @dataclass
@@ -34,6 +38,14 @@ class Outcome:
             note=self.note,
             curves=self.curves,
         )
+
+
+def undefined(both: Both, part: str) -> Outcome | None:
+    """What comes of a stage when a side does not have the part; None when both have it."""
+    for name, trainer in (("reference", both.reference), ("candidate", both.candidate)):
+        if part not in trainer.forms:
+            return Outcome("not_defined", note=f"the {name} has no {part}")
+    return None
 
 
 def measured(wanted: Mapping[str, Array], received: Mapping[str, Array], limits: Mapping[str, float]) -> Outcome:

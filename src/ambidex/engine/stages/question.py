@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
@@ -13,6 +13,7 @@ from ambidex.core import floor as floors
 from ambidex.core import ops
 from ambidex.core.rule import Cause
 from ambidex.core.training import Form
+from ambidex.core.training_ops import inert
 from ambidex.core.types import Array
 from ambidex.engine.layout import difference
 
@@ -140,24 +141,47 @@ class Question:
         items: dict[str, dict[str, tuple[Any, Any]]] = {}  # attribute -> key -> both values
         for key in self.keys:
             (op, ours), (_, theirs) = ref[key], cand[key]
+            idle = inert(op, ours) & inert(op, theirs)
             for name, values in ops.differing_attrs(op, ours, theirs, training=True).items():
-                if name in self.ignored:
+                if name in self.ignored or name in idle:
                     continue
                 items.setdefault(name, {})[key] = values
-        names = list(items)[:6]
+        # what changes nothing on the candidate's side as it is comes with the setting that it belongs to
+        idle_here = set.intersection(*(inert(*cand[key]) for key in self.keys)) if self.keys else set()
+        names = [n for n in items if n not in idle_here][:6]
         for size in range(1, len(names) + 1):
             for subset in combinations(names, size):
-                changed = {key: (op, dict(attrs)) for key, (op, attrs) in cand.items()}
-                for name in subset:
-                    for key in items[name]:
-                        if name in ref[key][1]:
-                            changed[key][1][name] = ref[key][1][name]
-                        else:
-                            changed[key][1].pop(name, None)
-                after = self.agree(self.evaluate(changed), self.wanted)
+                after = self.agree(self.evaluate(self._changed(ref, cand, subset, items, idle_here)), self.wanted)
                 if after is not None:
-                    return [self._attr(name, items[name], after, variant) for name in subset]
+                    found = [self._attr(name, items[name], after, variant) for name in subset]
+                    return found if size == 1 else self._by_effect(found, ref, cand, items, idle_here)
         return []
+
+    @staticmethod
+    def _changed(
+        ref: Settings, cand: Settings, subset: Sequence[str], items: Mapping[str, Mapping[str, Any]], idle: set[str]
+    ) -> Settings:
+        """The candidate's settings with some of the reference's."""
+        made = {key: (op, dict(attrs)) for key, (op, attrs) in cand.items()}
+        for name in subset:
+            for key in items[name]:
+                _take(made[key][1], ref[key][1], name)
+        for key, (op, attrs) in made.items():
+            for name in idle - inert(op, attrs) - set(subset):
+                if key in items.get(name, {}):
+                    _take(attrs, ref[key][1], name)
+        return made
+
+    def _by_effect(
+        self, found: list[Cause], ref: Settings, cand: Settings, items: Mapping[str, Mapping[str, Any]], idle: set[str]
+    ) -> list[Cause]:
+        """Several causes at once: each with the difference that it alone leaves, the largest first."""
+        for cause in found:
+            others = [c.name for c in found if c is not cause]
+            left = self.evaluate(self._changed(ref, cand, others, items, idle))
+            if left is not None and left.keys() == self.wanted.keys():
+                cause.before, cause.floor = self._worst_of(self.wanted, left)
+        return sorted(found, key=lambda c: -(c.before or 0.0) / (c.floor or 1.0))
 
     def _attr(self, name: str, where: dict[str, tuple[Any, Any]], after: float, variant: str) -> Cause:
         a, b = next(iter(where.values()))
@@ -189,5 +213,20 @@ class Question:
         return f"{self.part} {form.cls}".strip()
 
     def _worst(self) -> tuple[float, float]:
-        rows = [(difference(self.wanted[n], v), self.limits[n]) for n, v in self.received.items() if n in self.wanted]
+        return self._worst_of(self.wanted, self.received)
+
+    def _worst_of(self, wanted: Result, received: Result) -> tuple[float, float]:
+        rows = [
+            (difference(wanted[n], np.asarray(v).reshape(np.shape(wanted[n]))), self.limits[n])
+            for n, v in received.items()
+            if n in wanted and np.size(v) == np.size(wanted[n])
+        ]
         return max(rows, key=lambda r: r[0] / r[1] if r[1] else 0.0, default=(0.0, 0.0))
+
+
+def _take(attrs: dict[str, Any], given: Mapping[str, Any], name: str) -> None:
+    """One attribute as the other side has it; left out there means its default here too."""
+    if name in given:
+        attrs[name] = given[name]
+    else:
+        attrs.pop(name, None)

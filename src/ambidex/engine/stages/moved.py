@@ -1,18 +1,19 @@
-"""The stages that need no backward pass of the model: loss, clipping, update, schedule, metric, and some steps."""
+"""The stages that are judged on gradients and weights: clipping, update, schedule, and some steps."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ambidex.core import floor as floors
 from ambidex.core.rule import Cause
-from ambidex.core.training import Form
+from ambidex.core.training import Example, Form, Steps
 from ambidex.core.types import Array
-from ambidex.engine.stages import clips, losses, metrics, optimizers, schedules
-from ambidex.engine.stages.outcome import Outcome, measured
+from ambidex.engine.layout import difference
+from ambidex.engine.stages import clips, optimizers, schedules
+from ambidex.engine.stages.outcome import Outcome, measured, undefined
 from ambidex.engine.stages.question import Question, Result, Settings
 from ambidex.errors import AmbidexError
 
@@ -23,83 +24,41 @@ if TYPE_CHECKING:
 RATES = 24
 #: gradients of three updates, as shares of the real one: a change of sign and of size shows every buffer
 _SHARES = (1.0, -0.5, 2.0)
-#: by how much the learning rate is changed meanwhile: where neither side changes it, what its change does is no fault
+#: by how much the learning rate is changed meanwhile: where a side never changes it, what its change does is no fault
 _STEADY, _CHANGING = (1.0, 1.0, 1.0), (1.0, 0.5, 0.25)
-
-
-def loss(both: Both) -> Outcome:
-    """Both losses, and their gradients, on the reference's outputs."""
-    missing = _undefined(both, "loss")
-    if missing is not None:
-        return missing
-    ours, theirs = both.training.examples[0]
-    given = both.in_candidate(both.outputs)
-    a = both.reference.loss(both.outputs, ours.targets, ours.weights)
-    b = both.candidate.loss(given, theirs.targets, theirs.weights)
-    wanted: Result = {"value": _number(a.value), **both.in_candidate(a.gradients)}
-    received: Result = {"value": _number(b.value), **{n: g for n, g in b.gradients.items() if n in wanted}}
-    limits = {n: floors.unmeasured(v) if n == "value" else 16 * floors.least(v) for n, v in wanted.items()}
-    outcome = measured(wanted, received, limits)
-    if outcome.status == "different":
-        outcome.causes = _loss_question(both, wanted, received, limits).causes()
-    return outcome
-
-
-def _loss_question(both: Both, wanted: Result, received: Result, limits: Mapping[str, float]) -> Question:
-    ours, theirs = both.training.examples[0]
-    single = both.views[0] if len(both.views) == 1 else None
-
-    def of(settings: Settings, *, reference: bool) -> Result | None:
-        if single is None:
-            return None
-        op, attrs = settings[""]
-        outputs = both.outputs[single.reference]
-        example = ours if reference else theirs
-        outputs = outputs if reference else single.view.to(outputs)
-        given = (op, attrs, outputs, np.asarray(example.targets), example.weights)
-        try:
-            value, gradient = losses.value(*given), losses.gradient(*given)
-        except (AmbidexError, ValueError, IndexError, TypeError):
-            return None
-        return {"value": _number(value), single.candidate: single.view.to(gradient) if reference else gradient}
-
-    def catalogue() -> Any:
-        if single is None:
-            return ()
-        known = _class_weights(both)
-        return losses.catalogue(single.view.to(both.outputs[single.reference]), np.asarray(theirs.targets),
-                                theirs.weights, known)  # fmt: skip
-
-    return Question(
-        "loss",
-        both.reference.forms["loss"],
-        both.candidate.forms["loss"],
-        wanted,
-        received,
-        limits,
-        lambda s: of(s, reference=False),
-        catalogue=catalogue,
-        variants=losses.variants,
-        evaluate_reference=lambda s: of(s, reference=True),
-        ignored=frozenset({"axis"}),
-    )
-
-
-def _class_weights(both: Both) -> list[float] | None:
-    """Class or positive weights that either side declares: code of the other side may hold the same."""
-    for trainer in (both.reference, both.candidate):
-        for name in ("class_weights", "pos_weight"):
-            found = trainer.forms["loss"].attrs.get(name)
-            if found is not None:
-                return [float(x) for x in np.atleast_1d(found)]
-    return None
 
 
 def clip(both: Both) -> Outcome:
     """Both clippings of the reference's gradients, as they are and a thousand times larger."""
     forms = both.reference.forms.get("clip"), both.candidate.forms.get("clip")
     if forms == (None, None):
-        return Outcome("not_defined", note="neither side clips")
+        outcome = Outcome("not_defined", note="neither side clips")
+        outcome.causes = _accumulation(both)
+        outcome.status = "different" if outcome.causes else outcome.status
+        return outcome
+    outcome = _clip(both, *forms)
+    more = _accumulation(both)
+    outcome.causes = [*outcome.causes, *more]
+    outcome.status = "different" if more else outcome.status
+    return outcome
+
+
+def _accumulation(both: Both) -> list[Cause]:
+    """How many batches go into one update, and whether their gradients are added up or averaged."""
+    found = []
+    counts = both.reference.accumulate, both.candidate.accumulate
+    means = both.reference.averages, both.candidate.averages
+    for name, (a, b), counted in (("count", counts, True), ("mean", means, counts[0] == counts[1] != 1)):
+        if a != b and counted:
+            cause = Cause("attr", "Accumulate", name, a, b, proven=True, proof="read from both sides' training")
+            cause.reference_path = cause.candidate_path = "gradient accumulation"
+            cause.detail = {"part": "clip"}
+            found.append(cause)
+    return found
+
+
+def _clip(both: Both, ours: Form | None, theirs: Form | None) -> Outcome:
+    forms = ours, theirs
     gradients = _gradients(both)
     if gradients is None:
         return Outcome("not_judged", note="the reference's gradients could not be had")
@@ -141,14 +100,14 @@ def clip(both: Both) -> Outcome:
 
 def update(both: Both) -> Outcome:
     """Three updates of both optimizers from the reference's weights with the reference's gradients."""
-    missing = _undefined(both, "optimizer")
+    missing = undefined(both, "optimizer")
     if missing is not None:
         return missing
     gradients = _gradients(both)
     if gradients is None:
         return Outcome("not_judged", note="the reference's gradients could not be had")
     sequence = [{n: (g * s).astype(g.dtype) for n, g in gradients.items()} for s in _SHARES]
-    factors = _CHANGING if any(len(set(t.rates(RATES))) > 1 for t in (both.reference, both.candidate)) else _STEADY
+    factors = _CHANGING if all(len(set(t.rates(RATES))) > 1 for t in (both.reference, both.candidate)) else _STEADY
     after = [both.carrier({**both.carrier.ref.weights, **w}) for w in both.reference.update(sequence, factors)]
     partner = both.carrier.partners()
     with both.carrier.carried():
@@ -233,7 +192,7 @@ def _without_effect(question: Question) -> list[Cause]:
 
 def schedule(both: Both) -> Outcome:
     """The learning rates of the first updates on both sides."""
-    if _undefined(both, "optimizer") is not None:
+    if undefined(both, "optimizer") is not None:
         return Outcome("not_defined", note="a side has no optimizer")
     a, b = (np.asarray(t.rates(RATES), np.float64) for t in (both.reference, both.candidate))
     scale = float(b[0] / a[0]) if a[0] and b[0] else 1.0
@@ -269,43 +228,10 @@ def schedule(both: Both) -> Outcome:
     return outcome
 
 
-def metric(both: Both) -> Outcome:
-    """Both metrics on the reference's outputs."""
-    missing = _undefined(both, "metric")
-    if missing is not None:
-        return missing
-    ours, theirs = both.training.examples[0]
-    given = both.in_candidate(both.outputs)
-    wanted = {"value": _number(both.reference.metric(both.outputs, ours.targets, ours.weights))}
-    received = {"value": _number(both.candidate.metric(given, theirs.targets, theirs.weights))}
-    limits = {"value": floors.unmeasured(wanted["value"]) + 1e-9}
-    outcome = measured(wanted, received, limits)
-    if outcome.status != "different":
-        return outcome
-    single = both.views[0] if len(both.views) == 1 else None
-
-    def evaluate(settings: Settings) -> Result | None:
-        if single is None:
-            return None
-        op, attrs = settings[""]
-        outputs = single.view.to(both.outputs[single.reference])
-        try:
-            return {"value": _number(metrics.value(op, attrs, outputs, np.asarray(theirs.targets), theirs.weights))}
-        except (AmbidexError, ValueError, IndexError, TypeError):
-            return None
-
-    question = Question(
-        "metric", both.reference.forms["metric"], both.candidate.forms["metric"], wanted, received, limits, evaluate,
-        variants=metrics.variants, catalogue=lambda: metrics.catalogue(),
-    )  # fmt: skip
-    outcome.causes = question.causes()
-    return outcome
-
-
 def steps(both: Both, earlier: bool) -> Outcome:
     """Some steps as the user trains: the losses on the way, the weights at the end."""
     for part in ("loss", "optimizer"):
-        missing = _undefined(both, part)
+        missing = undefined(both, part)
         if missing is not None:
             return missing
     examples = list(both.training.examples)
@@ -319,7 +245,8 @@ def steps(both: Both, earlier: bool) -> Outcome:
     wanted: Result = {"losses": np.asarray(a.losses), **{n: final[n] for n in names}}
     received: Result = {"losses": np.asarray(b.losses), **{n: b.weights[n] for n in names}}
     share = 1e-5  # times the threshold of ten: 1e-4 relative
-    limits = {n: share * max(float(np.abs(v).max()), 1e-3) for n, v in wanted.items()}
+    noise = _noise(both, [x for x, _ in examples], a)
+    limits = {n: max(share * max(float(np.abs(v).max()), 1e-3), noise.get(n, 0.0)) for n, v in wanted.items()}
     outcome = measured(wanted, received, limits)
     outcome.note = f"{len(examples)} steps; last loss {a.losses[-1]:.6g} and {b.losses[-1]:.6g}"
     outcome.curves = {"reference": [float(x) for x in a.losses], "candidate": [float(x) for x in b.losses]}
@@ -330,18 +257,32 @@ def steps(both: Both, earlier: bool) -> Outcome:
     return outcome
 
 
+def _noise(both: Both, examples: list[Example], plain: Steps) -> dict[str, float]:
+    """How far the reference's own steps end from each other when its weights are changed by their rounding: an
+    optimizer that divides by the size of a gradient makes large steps of gradients that are nothing but rounding."""
+    model = both.carrier.reference
+    own = {n: np.array(a) for n, a in model.weights().items()}
+    found: dict[str, float] = {}
+    rng = np.random.default_rng(0)
+    for _ in range(2):
+        try:
+            model.set_weights({n: _shaken(a, rng) for n, a in own.items() if a.dtype.kind == "f"})
+            other = both.reference.steps(examples)
+        finally:
+            model.set_weights(own)
+        before, after = both.carrier(plain.weights), both.carrier(other.weights)
+        pairs = {n: (before[n], after[n]) for n in before if n in after}
+        pairs["losses"] = np.asarray(plain.losses), np.asarray(other.losses)
+        for n, (x, y) in pairs.items():
+            found[n] = max(found.get(n, 0.0), difference(x, y))
+    return found
+
+
+def _shaken(a: Array, rng: np.random.Generator) -> Array:
+    return (a * (1 + np.finfo(a.dtype).eps * rng.choice((-1.0, 1.0), a.shape))).astype(a.dtype)
+
+
 # ------------------------------------------------------------------------------------------------------------ small
-def _undefined(both: Both, part: str) -> Outcome | None:
-    for name, trainer in (("reference", both.reference), ("candidate", both.candidate)):
-        if part not in trainer.forms:
-            return Outcome("not_defined", note=f"the {name} has no {part}")
-    return None
-
-
-def _number(value: float) -> Array:
-    return np.asarray(float(value), np.float64)
-
-
 def _gradients(both: Both) -> dict[str, Array] | None:
     """The reference's own gradients; without a loss, backwards from its outputs."""
     example = both.training.examples[0][0]
