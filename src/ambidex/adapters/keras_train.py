@@ -352,10 +352,10 @@ def _outputs_kept(paths: Mapping[int, str], kept: dict[str, Any]) -> Iterator[No
 def _as_found(model: Any) -> Iterator[None]:
     """Variables and seeds are afterwards what they were: optimizers write past ``keras.Variable.assign``."""
     values = [(v, numpy_from_tensor(v).copy()) for v in model.variables]
-    with kept_state(model, training=True):
-        try:
+    try:
+        with kept_state(model, training=True):
             yield
-        finally:
-            for v, value in values:
-                if not np.array_equal(numpy_from_tensor(v), value):
-                    v.assign(value)
+    finally:  # after the other one, which would take these for changes of its own
+        for v, value in values:
+            if not np.array_equal(numpy_from_tensor(v), value):
+                v.assign(value)

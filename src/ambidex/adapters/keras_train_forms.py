@@ -278,8 +278,8 @@ def metric_form(metric: Any) -> Form:
             form.attrs["threshold"] = float(metric.get_config().get("threshold", 0.5))
     elif cls in simple:
         form.op = cls
-    elif cls in ("Precision", "Recall") and metric.thresholds is None:
-        form.op = cls
+    elif cls in ("Precision", "Recall") and len(metric.thresholds) == 1 and metric.class_id is None:
+        form.op, form.attrs = cls, {"threshold": float(metric.thresholds[0])}
     elif cls in ("TopKCategoricalAccuracy", "SparseTopKCategoricalAccuracy"):
         form.op, form.attrs = "TopK", {"k": int(metric.get_config().get("k", 5))}
     return form

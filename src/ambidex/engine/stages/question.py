@@ -63,10 +63,15 @@ class Question:
             d = difference(
                 np.asarray(a[name]).reshape(value.shape) if np.size(a[name]) == value.size else a[name], value
             )
-            if not d <= floors.RATIO * self.limits[name]:
+            if not d <= floors.RATIO * self._limit(name, value):
                 return None
             worst = max(worst, d)
         return worst
+
+    def _limit(self, name: str, value: Array) -> float:
+        """Rounding of a value that may be larger than the one that the limit was made for."""
+        wanted = floors.largest(np.asarray(self.wanted[name])) if name in self.wanted else 0.0
+        return self.limits[name] * max(1.0, floors.largest(np.asarray(value)) / wanted if wanted else 1.0)
 
     # ------------------------------------------------------------------------------------------ which form it is
     def identified(self, form: Form, result: Result, *, of_reference: bool) -> tuple[Settings | None, str]:
