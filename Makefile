@@ -10,7 +10,7 @@ PYTEST_ARGS ?= -n 2 --dist loadfile
 PACKAGES := src tests benchmarks examples
 WHERE = $(wildcard $(PACKAGES))
 
-.PHONY: quick setup demo browser test real score bench-compare format clean
+.PHONY: quick setup demo browser test real score steps bench-compare format clean
 .DEFAULT_GOAL := quick
 
 quick: setup ## the inner loop: format, lint, types, import contracts, framework-free tests
@@ -59,6 +59,9 @@ real: setup ## pairs of real implementations from other packages
 
 score: setup ## planted faults: recall, precision, causes, alignment
 	$(PINS) $(PY) -m tests.score.run
+
+steps: setup ## 100 training steps of both frameworks with mapped settings
+	$(PINS) $(PY) -m tests.training.steps
 
 bench-compare: setup ## cost of recording and comparing, as ratios
 	$(PINS) $(PY) benchmarks/compare.py

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from ambidex.core.rule import Cause
-from ambidex.rules.recipe import UNPAIRED, cls_of, ops_of, own_class, setting
-from ambidex.rules.registry import rule
-from ambidex.rules.words import Known, both, code, number, write
+from typing import Any
 
-LOSSES = ops_of("loss")
+from ambidex.core.rule import Cause
+from ambidex.rules import recipe
+from ambidex.rules.recipe import UNKNOWN, Stage, own_class, said, setting, sides
+from ambidex.rules.registry import rule
+from ambidex.rules.words import both, code, number, write
+
 _OVER = {"sum": "the sum of the weights", "count": "the number of samples"}
 
 
-class _Loss(Known):
-    stage, unpaired, weight, ops = "loss", UNPAIRED, 40, LOSSES
+class _Loss(Stage):
+    stage, ops = "loss", recipe.ops_of("loss")
 
 
 @rule
 class ClassWeightMean(_Loss):
     """With class weights the mean is taken over the number of samples, or over the sum of the weights.
 
-    How it shows: the loss is off by a factor that changes from batch to batch with the classes in it; so are the
-    gradients, and with them the effective learning rate.
+    How it shows: loss and gradients are off by a factor that changes from batch to batch with the classes in it, and
+    with them the effective learning rate.
 
-    Why it happens: nn.CrossEntropyLoss(weight=w) divides by the sum of the weights of the batch's targets;
-    class_weight and sample_weight of Keras divide by the number of samples, unless the loss has
-    reduction="mean_with_sample_weight".
+    Why it happens: nn.CrossEntropyLoss(weight=w) divides by the sum of the weights of the batch's targets; class_weight
+    and sample_weight of Keras divide by the number of samples, 0/1 weights that mask padding too, unless the loss has
+    reduction="mean_with_sample_weight". With pos_weight of nn.BCEWithLogitsLoss both divide by the number of samples.
     """
 
     code, name, title = "AMB320", "loss-weights-mean", "Class weights: the mean is over something else"
@@ -32,21 +34,15 @@ class ClassWeightMean(_Loss):
     sample = Cause("attr", "CrossEntropy", "weights_by", "sum", "count")
 
     def message(self, cause: Cause) -> str:
-        c, r = (_OVER.get(str(v), "something else") for v in (cause.candidate, cause.reference))
+        c, r = (_OVER.get(str(v), str(UNKNOWN)) for v in sides(cause))
         return f"The candidate divides its weighted loss by {c}, the reference by {r}."
 
     def fix(self, cause: Cause) -> str:
-        if cause.reference == "count":
-            return write(
-                cause,
-                torch="loss = (F.cross_entropy(out, y, reduction='none') * weight[y]).mean()",
-                keras=f"{own_class(cause)}(reduction='sum_over_batch_size')",
-            )
-        return write(
-            cause,
-            torch=f"{own_class(cause)}(..., weight=weight)",
-            keras=f"{own_class(cause)}(reduction='mean_with_sample_weight')",
-        )
+        if sides(cause)[1] == "count":
+            torch = "(F.cross_entropy(out, y, reduction='none') * weight[y]).mean()"
+            return write(cause, torch=torch, keras=f"{own_class(cause)}(reduction='sum_over_batch_size')")
+        torch = "nn.CrossEntropyLoss(weight=weight), which divides by weight[y].sum()"
+        return write(cause, torch=torch, keras=f"{own_class(cause)}(reduction='mean_with_sample_weight')")
 
 
 @rule
@@ -65,71 +61,84 @@ class ClassWeights(_Loss):
     names = ("class_weights", "pos_weight", "class_weights_missing")
     sample = Cause("attr", "CrossEntropy", "class_weights", [1.0, 2.0], None)
 
+    def _of(self, cause: Cause) -> tuple[str, Any, Any]:
+        """Which weights it is about, and both values."""
+        name = cause.name if cause.name == "pos_weight" else "class_weights"
+        c, r = sides(cause, name)
+        if isinstance(cause.reference, dict) and cause.reference.get("pos_weight") is not None:
+            name, (c, r) = "pos_weight", sides(cause, "pos_weight")
+        return name, c, r
+
     def message(self, cause: Cause) -> str:
-        c, r = (number(v) if v is not None else "none" for v in (cause.candidate, cause.reference))
-        return f"The candidate's class weights are {c}, the reference's {r}."
+        name, *values = self._of(cause)
+        what = "weight of positives" if name == "pos_weight" else "class weights"
+        c, r = ("none" if v is None else number(v) for v in values)
+        return f"The candidate's {what}: {c}; the reference's: {r}."
 
     def fix(self, cause: Cause) -> str:
-        given = cause.reference
-        if given is None or isinstance(given, dict):
-            return write(cause, torch="the loss without weight and pos_weight", keras="fit without class_weight")
+        name, _, given = self._of(cause)
+        if given is None:
+            return write(cause, torch=f"{own_class(cause)}(...) without weight and pos_weight",
+                         keras="model.fit(...) without class_weight")  # fmt: skip
         listed = given if isinstance(given, list | tuple) else [1.0, given]
-        as_dict = "{" + ", ".join(f"{i}: {code(w)}" for i, w in enumerate(listed)) + "}"
-        name = "pos_weight" if cause.name == "pos_weight" else "weight"
-        value = [given] if name == "pos_weight" and not isinstance(given, list | tuple) else list(listed)
-        return write(
-            cause,
-            torch=f"{own_class(cause)}(..., {name}=torch.tensor([{', '.join(code(v) for v in value)}]))",
-            keras=f"model.fit(..., class_weight={as_dict})",
-        )
+        weights = "{" + ", ".join(f"{i}: {code(w)}" for i, w in enumerate(listed)) + "}"
+        keras = f"model.fit(..., class_weight={weights})"
+        if name == "pos_weight" and listed is given:  # an output each: class_weight knows one output only
+            keras = f"tf.nn.weighted_cross_entropy_with_logits(y, out, pos_weight={code(list(given))})"
+        torch = setting(cause, name, given)
+        if cause.op == "BinaryCrossEntropy" and name == "class_weights" and given is not UNKNOWN:
+            zero, one = (code(w) for w in listed[:2])
+            torch = f"{own_class(cause)}(..., weight=torch.where(y > 0.5, {one}, {zero}))"
+        return write(cause, torch=torch, keras=keras)
 
 
 @rule
 class Logits(_Loss):
     """One side takes the outputs for logits, the other for probabilities; or a softmax is applied twice.
 
-    How it shows: the loss does not fall below a floor (probabilities taken for logits), or it is huge and its gradient
-    dies (logits clipped as if they were probabilities).
+    How it shows: the loss does not fall below a floor (softmax twice: 0.74 for three classes), or it is huge and its
+    gradient is zero outside 0..1 (logits clipped as if they were probabilities).
 
-    Why it happens: torch's cross_entropy always takes logits; Keras' losses take probabilities unless from_logits=True.
-    A last layer with softmax under a loss on logits is the same fault from the other end.
+    Why it happens: cross_entropy of torch always takes logits; Keras' losses take probabilities unless
+    from_logits=True. A last layer with softmax or sigmoid under a loss on logits is the same fault from the other end.
     """
 
     code, name, title = "AMB322", "loss-logits", "Logits taken for probabilities, or the reverse"
     kinds = ("attr", "variant")
-    names = ("from_logits", "softmax_twice", "probabilities_as_logits", "logits_as_probabilities", "log_input",
-             "renormalise")  # fmt: skip
+    names = ("from_logits", "softmax_twice", "probabilities_as_logits", "logits_as_probabilities")
     sample = Cause("attr", "CrossEntropy", "from_logits", True, False)
 
     def message(self, cause: Cause) -> str:
         if cause.name == "softmax_twice":
-            return "The candidate's loss applies softmax to outputs that went through a softmax already."
-        if cause.name == "log_input":
-            c, r = ("log-probabilities" if v else "no logarithms" for v in (cause.candidate, cause.reference))
-            return f"The candidate's loss takes the outputs for {c}, the reference's for {r}."
-        logits = cause.name == "probabilities_as_logits" or (cause.name == "from_logits" and bool(cause.candidate))
-        c, r = ("logits", "probabilities") if logits else ("probabilities", "logits")
+            what = "sigmoid" if cause.op == "BinaryCrossEntropy" else "softmax"
+            c, r = "applies it twice", "once"
+            c, r = (c, r) if self._candidate_doubles(cause) else ("applies it once", "twice")
+            return f"Of {what} on the outputs: the candidate {c}, the reference {r}."
+        logits = self._wants_logits(cause)
+        c, r = ("probabilities", "logits") if logits else ("logits", "probabilities")
         return f"The candidate's loss takes the outputs for {c}, the reference's takes them for {r}."
 
+    @staticmethod
+    def _candidate_doubles(cause: Cause) -> bool:
+        return cause.kind == "variant" or bool(cause.candidate)
+
+    @staticmethod
+    def _wants_logits(cause: Cause) -> bool:
+        return bool(cause.reference) if cause.kind == "attr" else cause.name == "logits_as_probabilities"
+
     def fix(self, cause: Cause) -> str:
+        last = "sigmoid" if cause.op == "BinaryCrossEntropy" else "softmax"
         if cause.name == "softmax_twice":
-            return write(
-                cause,
-                torch="hand the loss the logits, without softmax: nn.CrossEntropyLoss()(logits, y)",
-                keras=f"{own_class(cause)}(from_logits=True)",
-            )
-        wants = cause.reference if cause.name == "from_logits" else cause.name == "logits_as_probabilities"
-        if cause.op == "BinaryCrossEntropy":
-            return write(
-                cause,
-                torch="nn.BCEWithLogitsLoss()" if wants else "nn.BCELoss()",
-                keras=f"{own_class(cause)}(from_logits={bool(wants)})",
-            )
-        return write(
-            cause,
-            torch="nn.CrossEntropyLoss() on logits" if wants else "nn.NLLLoss()(torch.log(p), y) on probabilities",
-            keras=f"{own_class(cause)}(from_logits={bool(wants)})",
-        )
+            if not self._candidate_doubles(cause):
+                return f"the reference applies {last} twice: take one out there, or put one in front of this loss too"
+            return write(cause, torch=f"hand the loss the logits: no {last} before {own_class(cause)}()",
+                         keras=f"{own_class(cause)}(from_logits=False)")  # fmt: skip
+        logits = self._wants_logits(cause)
+        torch = {
+            "BinaryCrossEntropy": "nn.BCEWithLogitsLoss()" if logits else "nn.BCELoss()",
+            "FocalBinary": f"torchvision.ops.sigmoid_focal_loss({'out' if logits else 'torch.logit(out)'}, y)",
+        }.get(cause.op, "nn.CrossEntropyLoss()" if logits else "nn.NLLLoss()(torch.log(out), y)")
+        return write(cause, torch=torch, keras=f"{own_class(cause)}(from_logits={logits})")
 
 
 @rule
@@ -147,21 +156,15 @@ class LabelSmoothing(_Loss):
     sample = Cause("attr", "CrossEntropy", "label_smoothing", 0.1, 0.0)
 
     def message(self, cause: Cause) -> str:
-        if cause.kind == "variant":
-            return "The candidate does not smooth its targets, the reference does."
-        c, r = both(cause)
+        c, r = (number(v) for v in sides(cause, "label_smoothing"))
         return f"The candidate smooths its targets by {c}, the reference by {r}."
 
     def fix(self, cause: Cause) -> str:
-        value = code(cause.reference if isinstance(cause.reference, int | float) else 0.1)
-        sparse = cause.op == "CrossEntropy" and cause.candidate_cls.startswith("Sparse")
-        keras = f"{own_class(cause)}(label_smoothing={value})"
-        if sparse:
-            keras = f"keras.losses.CategoricalCrossentropy(from_logits=..., label_smoothing={value}) on one-hot targets"
-        torch = f"{own_class(cause)}(..., label_smoothing={value})"
-        if cause.op == "BinaryCrossEntropy":
-            torch = f"smooth the targets before the loss: y * (1 - {value}) + {value} / 2"
-        return write(cause, torch=torch, keras=keras)
+        value = sides(cause, "label_smoothing")[1]
+        if cause.framework == "keras" and cause.candidate_cls.lower().startswith("sparse"):
+            call = f"keras.losses.CategoricalCrossentropy(from_logits=..., label_smoothing={code(value)})"
+            return f"{call} on one-hot targets: the sparse one cannot smooth"
+        return setting(cause, "label_smoothing", value)
 
 
 @rule
@@ -179,59 +182,45 @@ class SmoothWeights(_Loss):
     sample = Cause("attr", "CrossEntropy", "smooth_weighted", True, False)
 
     def message(self, cause: Cause) -> str:
-        c, r = ("class by class" if v else "by the sample's own class" for v in (cause.candidate, cause.reference))
+        c, r = ("class by class" if v else "by the sample's own class" for v in sides(cause))
         return f"The candidate weights the smoothed targets {c}, the reference {r}."
 
     def fix(self, cause: Cause) -> str:
-        return write(
-            cause,
-            torch="(F.cross_entropy(out, y, label_smoothing=s, reduction='none') * weight[y]).mean()",
-            keras="a loss of your own: -(smoothed * weight * log_softmax(out)).sum(-1).sum() / weight[y].sum()",
-        )
+        if sides(cause)[1]:
+            return write(cause, torch="nn.CrossEntropyLoss(weight=weight, label_smoothing=s)",
+                         keras="-keras.ops.sum(smoothed * weight * keras.ops.log_softmax(out), -1), divided by the "
+                         "sum of weight[y]")  # fmt: skip
+        return write(cause, torch="(F.cross_entropy(out, y, label_smoothing=s, reduction='none') * weight[y]).mean()",
+                     keras="model.fit(..., class_weight=...), CategoricalCrossentropy(label_smoothing=s)")  # fmt: skip
 
 
 @rule
 class Reduction(_Loss):
     """The loss is a sum on one side and a mean on the other, or the mean of another axis.
 
-    How it shows: a factor of the batch size (or of the last axis) in loss and gradients: the same learning rate is
-    then another one.
+    How it shows: a factor of the batch size (or of the last axis) in loss and gradients: the same learning rate is then
+    another one, and clipping cuts another share of the steps.
 
     Why it happens: reduction="sum" of Keras still takes the mean over the last axis; nn.KLDivLoss divides by all
-    elements unless reduction="batchmean"; a loop of one's own adds up what the other divides.
+    elements unless reduction="batchmean"; several replicas add up what one machine averages.
     """
 
     code, name, title = "AMB324", "loss-reduction", "Loss is reduced another way"
     kinds = ("attr", "variant")
-    names = ("reduction", *(f"reduction_{r}" for r in ("mean", "sum", "batchmean", "sum_of_means", "mean_of_sums")))
+    names = ("reduction", *(f"reduction_{r}" for r in recipe.REDUCTIONS))
     sample = Cause("attr", "MSE", "reduction", "mean", "sum_of_means")
 
     def message(self, cause: Cause) -> str:
-        said = {
-            "mean": "the mean over all elements",
-            "sum": "the sum over all elements",
-            "none": "no reduction, and so the sum",
-            "sum_of_means": "the sum of means over the last axis",
-            "batchmean": "the sum divided by the batch size",
-            "mean_of_sums": "the mean of sums over the last axis",
-        }
-        if cause.kind == "variant":
-            return f"The candidate takes {said.get(cause.name[10:], 'another reduction')}, not so the reference."
-        c, r = (said.get(str(v), f"'{v}'") for v in (cause.candidate, cause.reference))
+        c, r = (recipe.REDUCTIONS.get(str(v), f"'{v}'") for v in sides(cause, "reduction"))
+        if cause.kind == "variant" and sides(cause, "reduction")[1] is UNKNOWN:
+            return f"The candidate takes {recipe.REDUCTIONS.get(cause.name[10:], c)}, not so the reference."
         return f"The candidate takes {c}, the reference {r}."
 
     def fix(self, cause: Cause) -> str:
-        wanted = str(cause.reference) if cause.kind == "attr" else "mean"
-        torch = {"sum_of_means": "loss(out, y).mean(-1).sum() with reduction='none'",
-                 "mean_of_sums": "loss(out, y).sum(-1).mean() with reduction='none'"}  # fmt: skip
-        keras = {"mean": "sum_over_batch_size", "sum_of_means": "sum"}
-        return write(
-            cause,
-            torch=torch.get(wanted, f"{own_class(cause)}(..., reduction='{wanted}')"),
-            keras=f"{own_class(cause)}(reduction='{keras[wanted]}')"
-            if wanted in keras
-            else f"multiply the loss: {wanted} of the reference is not among Keras' reductions",
-        )
+        wanted = str(sides(cause, "reduction")[1])
+        if wanted not in recipe.REDUCTIONS:
+            return "reduce the loss as the reference does: the same axes, divided by the same number"
+        return recipe.reduced(cause, wanted)
 
 
 @rule
@@ -241,7 +230,7 @@ class IgnoredTargets(_Loss):
     How it shows: the loss falls with the share of padding; models learn to predict the padding token.
 
     Why it happens: nn.CrossEntropyLoss ignores -100 unless ignore_index says otherwise; Keras ignores nothing unless
-    ignore_class, a mask or sample weights say so, and 0/1 sample weights still divide by all samples.
+    ignore_class, a mask or sample weights say so. Data that marks padding with -1 or 0 needs the same number on both.
     """
 
     code, name, title = "AMB325", "loss-ignored-targets", "Ignored targets differ"
@@ -249,19 +238,12 @@ class IgnoredTargets(_Loss):
     sample = Cause("attr", "CrossEntropy", "ignore_index", 0, None)
 
     def message(self, cause: Cause) -> str:
-        if cause.kind == "variant":
-            return "The candidate counts targets that the reference leaves out."
-        c, r = (f"leaves out {number(v)}" if v is not None else "leaves out none" for v in
-                (cause.candidate, cause.reference))  # fmt: skip
+        values = sides(cause, "ignore_index")
+        c, r = ("leaves out none" if v is None else f"leaves out those that are {number(v)}" for v in values)
         return f"Of the targets the candidate {c}, the reference {r}."
 
     def fix(self, cause: Cause) -> str:
-        value = cause.reference if cause.reference is not None else "None"
-        return write(
-            cause,
-            torch=f"{own_class(cause)}(..., ignore_index={value if value != 'None' else -100})",
-            keras=f"{own_class(cause)}(ignore_class={value})",
-        )
+        return setting(cause, "ignore_index", sides(cause, "ignore_index")[1])
 
 
 @rule
@@ -270,28 +252,22 @@ class OtherLoss(_Loss):
 
     How it shows: another value on the same outputs and targets; how far apart depends on the data.
 
-    Why it happens: names mislead: SmoothL1 is Huber divided by its threshold, NLL wants log-probabilities,
-    categorical and sparse cross-entropy want other targets.
+    Why it happens: names mislead: NLL wants log-probabilities, categorical and sparse cross-entropy other targets,
+    MultiMarginLoss is no categorical hinge; a string in compile is looked up in a table of aliases.
     """
 
     code, name, title = "AMB326", "loss-other", "Another loss"
-    kinds = ("op", "variant")
+    kinds, weight = ("op",), 35
     sample = Cause("op", "MSE", "MAE")
-    weight = 35
 
     def title_for(self, cause: Cause) -> str:
-        return f"Another loss: {cause.name or 'code of its own'} where the reference has {cause.op}"
+        return f"Another loss: {said(cause.name)} where the reference has {said(cause.op)}"
 
     def message(self, cause: Cause) -> str:
-        return f"The candidate computes {cause.name or 'something else'}, the reference {cause.op}."
+        return f"The candidate computes {said(cause.name)}, the reference {said(cause.op)}."
 
     def fix(self, cause: Cause) -> str:
-        attrs = cause.reference if isinstance(cause.reference, dict) else {}
-        more = ", ".join(f"{n}={code(attrs[n])}" for n in ("delta", "beta", "gamma") if n in attrs)
-        if cause.op == "SmoothL1" and cause.framework == "keras":
-            beta = attrs.get("beta", 1.0)
-            return f"lambda y, out: keras.losses.Huber(delta={code(beta)})(y, out) / {code(beta)}"
-        return f"{cls_of(cause.op, cause.framework)}({more})"
+        return recipe.whole(cause)
 
 
 @rule
@@ -309,21 +285,51 @@ class BroadcastLoss(_Loss):
     sample = Cause("attr", "MSE", "broadcast", False, True)
 
     def message(self, cause: Cause) -> str:
-        wrong = "reference" if cause.kind == "attr" and cause.reference else "candidate"
-        return f"In the {wrong} outputs (N, 1) and targets (N,) make an N x N table of differences."
+        wrong, right = ("reference", "candidate") if sides(cause)[1] is True else ("candidate", "reference")
+        return f"In the {wrong} outputs (N, 1) and targets (N,) make an N x N table of differences, in the {right} N."
 
     def fix(self, cause: Cause) -> str:
-        return write(cause, torch="loss(out.squeeze(-1), y), or y.unsqueeze(-1)", keras="loss(y[:, None], out)")
+        if sides(cause)[1] is True:
+            return write(cause, torch="in the reference: loss(y[:, None], out), which is what is meant",
+                         keras="in the reference: loss(out.squeeze(-1), y), which is what is meant")  # fmt: skip
+        return write(cause, torch="loss(out.squeeze(-1), y)", keras="loss(y[:, None], out)")
+
+
+@rule
+class LossConstant(_Loss):
+    """The loss is the reference's times a number, or plus one: its sign, its offset, a factor of one half.
+
+    How it shows: an offset changes the curve and no gradient; a factor changes both, as another learning rate would.
+
+    Why it happens: cosine_embedding_loss is 1 - cos, CosineSimilarity of Keras -cos, the metric of that name +cos;
+    squared errors are written with and without 1/2 (tf.nn.l2_loss has it).
+    """
+
+    code, name, title = "AMB390", "loss-constant", "Loss has another factor, sign or offset"
+    kinds, names = ("attr", "variant"), ("sign", "offset", "factor", "factor_0.5", "factor_2")
+    sample = Cause("attr", "MSE", "factor", 1.0, 0.5)
+
+    def message(self, cause: Cause) -> str:
+        name = cause.name.split("_")[0]
+        c, r = (number(v) for v in sides(cause, name))
+        return f"The candidate's {said(cause.op)} has {name} {c}, the reference's {r}."
+
+    def fix(self, cause: Cause) -> str:
+        name = cause.name.split("_")[0]
+        value = sides(cause, name)[1]
+        return recipe.times(cause, value) if name == "factor" else setting(cause, name, value)
 
 
 @rule
 class LossSetting(_Loss):
-    """A setting of the loss differs: its threshold, exponent, offset, sign, factor or epsilon.
+    """A setting of the loss differs: its threshold, exponent, balance, axis, epsilon, or whether it takes logarithms.
 
     How it shows: another value on the same outputs and targets.
 
-    Why it happens: defaults differ (Huber's delta, SmoothL1's beta, the focal loss' alpha), and hand-written losses
-    carry a factor of 1/2 or an epsilon of their own.
+    Why it happens: SmoothL1 divides by its beta, Huber does not by its delta; nn.KLDivLoss takes log-probabilities and
+    KLDivergence probabilities; nn.PoissonNLLLoss takes logarithms unless log_input=False; the focal loss of Keras
+    balances only with apply_class_balancing=True. On probabilities nn.BCELoss cuts the logarithm at -100, Keras the
+    probability at 1e-7 (16.1 is its largest value), and Keras makes rows sum to one.
     """
 
     code, name, title = "AMB328", "loss-setting", "A setting of the loss differs"
@@ -334,20 +340,18 @@ class LossSetting(_Loss):
         return super().claims(cause) and bool(cause.name)
 
     def title_for(self, cause: Cause) -> str:
-        return f"{cause.op}: {cause.name.split('_')[0] if cause.name.startswith('factor_') else cause.name} differs"
+        return f"Setting of the {said(cause.op)} differs: {cause.name.replace('_', ' ')}"
 
     def message(self, cause: Cause) -> str:
-        if cause.kind == "variant":
-            return f"The candidate computes {cause.op} in another way: {cause.name.replace('_', ' ')}."
-        c, r = both(cause)
-        return f"The candidate's {cause.op} has {cause.name.replace('_', ' ')} {c}, the reference's {r}."
+        if cause.name in ("log_input", "from_logs"):
+            c, r = ("log-probabilities" if v else "probabilities" for v in sides(cause))
+            if cause.op == "Poisson":
+                c, r = ("logarithms of the rate" if v else "the rate" for v in sides(cause))
+            return f"The candidate's {said(cause.op)} takes the outputs for {c}, the reference's for {r}."
+        c, r = both(cause) if cause.kind == "attr" else (number(v) for v in sides(cause))
+        return f"The candidate's {said(cause.op)} has {cause.name.replace('_', ' ')} {c}, the reference's {r}."
 
     def fix(self, cause: Cause) -> str:
-        if cause.name.startswith("factor"):
-            k = cause.reference if cause.kind == "attr" else 1.0
-            return f"multiply the loss so that its factor is {number(k)}"
-        if cause.name in ("clamp", "epsilon") and cause.op == "BinaryCrossEntropy":
-            return "take logits on both sides: the one cuts the logarithm at -100, the other the probability at 1e-7"
         return setting(cause)
 
 
@@ -359,7 +363,9 @@ class UnknownLoss(_Loss):
     rounding.
 
     Why it happens: one side computes its loss in code of its own that none of the known forms reproduces, or several
-    differences lie on top of each other.
+    differences lie on top of each other. Known and not tried: CTC (torch divides by the target's length), targets
+    shifted by one, losses of several outputs with other weights, targets that do not sum to one (TensorFlow's gradient
+    of cross-entropy takes it that they do), all targets ignored (NaN in torch, 0 in Keras).
     """
 
     code, name, title = "AMB329", "loss-unexplained", "Loss differs and no known cause explains it"
@@ -367,7 +373,10 @@ class UnknownLoss(_Loss):
     sample = Cause("unknown", "loss", "")
 
     def message(self, cause: Cause) -> str:
-        return "On the reference's outputs and the same targets the two losses give different values or gradients."
+        more = (
+            f" The reference's is {said(cause.name)}; the candidate's is none of the known forms." if cause.name else ""
+        )
+        return f"On the reference's outputs and the same targets the two losses give different values.{more}"
 
     def fix(self, cause: Cause) -> str:
         return "compare the two losses term by term on one sample: weights, masks, reduction, logits"

@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 from ambidex.core.rule import Cause
-from ambidex.rules.recipe import UNPAIRED, cls_of, only, ops_of, own_class, setting
+from ambidex.rules.recipe import Stage, cls_of, only, ops_of, own_class, said, setting, sides, whole
 from ambidex.rules.registry import rule
-from ambidex.rules.words import Known, both, code, number, write
-
-OPTIMIZERS = ops_of("optimizer")
+from ambidex.rules.words import both, code, number, write
 
 
-class _Optimizer(Known):
-    stage, unpaired, weight, ops = "update", UNPAIRED, 40, OPTIMIZERS
+class _Optimizer(Stage):
+    stage, ops = "update", ops_of("optimizer")
 
 
-def _seen(cause: Cause) -> str:
-    return "" if cause.detail.get("effect", True) else " On these gradients it makes no difference yet."
+#: form and setting -> defaults of (torch 2.13, Keras 3.15); where only one class has it, the class's name
+_DEFAULTS: dict[str, tuple[float, float]] = {
+    "SGD.learning_rate": (1e-3, 1e-2), "Adamax.learning_rate": (2e-3, 1e-3), "Nadam.learning_rate": (2e-3, 1e-3),
+    "Adagrad.learning_rate": (1e-2, 1e-3), "RMSprop.learning_rate": (1e-2, 1e-3),
+    "Adadelta.learning_rate": (1.0, 1e-3), "Adafactor.learning_rate": (1e-2, 1e-3), "Adam.epsilon": (1e-8, 1e-7),
+    "Adamax.epsilon": (1e-8, 1e-7), "Nadam.epsilon": (1e-8, 1e-7), "Adagrad.epsilon": (1e-10, 1e-7),
+    "RMSprop.epsilon": (1e-8, 1e-7), "Adadelta.epsilon": (1e-6, 1e-7), "Adam.weight_decay": (1e-2, 4e-3),
+    "RMSprop.rho": (0.99, 0.9), "Adadelta.rho": (0.9, 0.95), "Adagrad.initial": (0.0, 0.1),
+    "Nadam.momentum_decay": (4e-3, 1.0),
+}  # fmt: skip
+
+
+def _ends(cause: Cause) -> str:
+    """What is said behind the two values: whether nobody chose them, whether they show, which weights it concerns."""
+    found = _DEFAULTS.get(f"{cause.op}.{cause.name}")
+    text = only(cause)
+    if cause.name == "weight_decay" and cause.candidate_cls != "AdamW":
+        found = None  # of the other classes the default is none
+    if found is not None and cause.framework in ("torch", "keras"):
+        own, other = found if cause.framework == "torch" else found[::-1]
+        if cause.candidate == own and cause.reference == other and cause.reference_framework != cause.framework:
+            text += " These are the defaults of the two frameworks: the value was probably never passed."
+        elif cause.candidate == own:
+            text += " That is the default of the candidate's framework: the value was probably never passed."
+    return text if cause.detail.get("effect", True) else f"{text} On these gradients it makes no difference yet."
 
 
 @rule
@@ -34,9 +55,13 @@ class LearningRate(_Optimizer):
 
     def message(self, cause: Cause) -> str:
         c, r = both(cause)
-        return f"The candidate's learning rate is {c}, the reference's {r}.{only(cause)}"
+        return f"The candidate's learning rate is {c}, the reference's {r}.{_ends(cause)}"
 
     def fix(self, cause: Cause) -> str:
+        if cause.detail.get("weights") and cause.framework == "torch":
+            return f"a parameter group of its own for them, with lr={code(cause.reference)}"
+        if cause.detail.get("weights"):
+            return f"multiply the gradients of these weights in train_step: {number(cause.reference)} is their rate"
         return setting(cause)
 
 
@@ -55,7 +80,8 @@ class OptimizerEpsilon(_Optimizer):
 
     def message(self, cause: Cause) -> str:
         c, r = both(cause)
-        return f"The candidate's {cause.op} has {cause.name.replace('_', ' ')} {c}, the reference's {r}.{_seen(cause)}"
+        name = cause.name.replace("_", " ")
+        return f"The candidate's {said(cause.op)} has {name} {c}, the reference's {r}.{_ends(cause)}"
 
     def fix(self, cause: Cause) -> str:
         return setting(cause)
@@ -79,29 +105,28 @@ class EpsilonPlace(_Optimizer):
     sample = Cause("attr", "Adam", "epsilon_before_correction", False, True)
 
     def message(self, cause: Cause) -> str:
-        where = {
+        places = {
             "epsilon_before_correction": ("before the bias correction", "after the bias correction"),
             "epsilon_inside": ("under the root", "beside the root"),
             "epsilon_in_max": ("inside the maximum", "outside the maximum"),
-        }.get(cause.name)
-        if where is None:
-            return f"The candidate's {cause.op} has its epsilon at another place than the reference's."
-        c, r = where if cause.candidate else where[::-1]
-        return f"The candidate's {cause.op} adds epsilon {c}, the reference's {r}."
+        }
+        name = self._attribute(cause)
+        c, r = (places[name][0 if v is True else 1] for v in sides(cause, name))
+        return f"The candidate's {said(cause.op)} adds epsilon {c}, the reference's {r}."
+
+    @staticmethod
+    def _attribute(cause: Cause) -> str:
+        if cause.kind == "attr":
+            return cause.name
+        return {"Adam": "epsilon_before_correction", "Adamax": "epsilon_in_max"}.get(cause.op, "epsilon_inside")
 
     def fix(self, cause: Cause) -> str:
-        if cause.op == "Adam":
-            return write(
-                cause,
-                torch="before each step: group['eps'] = eps / (1 - beta_2 ** t) ** 0.5",
-                keras=f"{own_class(cause)}(epsilon=1e-12), and the same small eps in the reference: then the place "
-                "makes no difference",
-            )
-        return write(
-            cause,
-            torch=f"{own_class(cause)}(..., eps=1e-12), and the same in the reference",
-            keras=f"{own_class(cause)}(epsilon=1e-12), and the same in the reference",
-        )
+        tiny = "and the same small epsilon in the reference: then its place makes no difference"
+        keras = f"{own_class(cause)}(epsilon=1e-12), {tiny}"
+        torch = f"{own_class(cause)}(..., eps=1e-12), {tiny}"
+        if self._attribute(cause) == "epsilon_before_correction" and sides(cause, self._attribute(cause))[1]:
+            torch = "before each step: group['eps'] = eps / (1 - beta_2 ** t) ** 0.5"
+        return write(cause, torch=torch, keras=keras)
 
 
 @rule
@@ -120,20 +145,20 @@ class DecayCoupling(_Optimizer):
     sample = Cause("attr", "Adam", "decoupled", False, True)
 
     def message(self, cause: Cause) -> str:
-        c, r = "decoupled from the gradient (AdamW)", "added to the gradient (L2)"
-        if cause.kind == "attr" and not cause.candidate:
-            c, r = r, c
+        decoupled, coupled = "decoupled from the gradient (AdamW)", "added to the gradient (L2)"
+        c, r = (decoupled if v else coupled for v in sides(cause, "decoupled"))
         return f"The candidate's weight decay is {c}, the reference's {r}.{only(cause)}"
 
     def fix(self, cause: Cause) -> str:
-        if cause.reference:
-            return write(cause, torch="torch.optim.AdamW(..., weight_decay=...)",
-                         keras=f"{own_class(cause)}(weight_decay=...) and no kernel_regularizer")  # fmt: skip
-        return write(
-            cause,
-            torch="torch.optim.Adam(..., weight_decay=...)",
-            keras="no weight_decay; kernel_regularizer=keras.regularizers.L2(weight_decay / 2) on every weight",
-        )
+        if not sides(cause, "decoupled")[1]:
+            return write(cause, torch=f"{cls_of(cause.op, 'torch')}(..., weight_decay=...)",
+                         keras="no weight_decay; kernel_regularizer=keras.regularizers.L2(weight_decay / 2) on every "
+                         "weight, biases too")  # fmt: skip
+        torch = {"Adam": "torch.optim.AdamW(..., weight_decay=...)",
+                 "Nadam": "torch.optim.NAdam(..., decoupled_weight_decay=True)"}  # fmt: skip
+        by_hand = "weight_decay=0, and before each step: p.mul_(1 - lr * weight_decay) for p in parameters"
+        return write(cause, torch=torch.get(cause.op, by_hand),
+                     keras=f"{own_class(cause)}(weight_decay=...) and no kernel_regularizer")  # fmt: skip
 
 
 @rule
@@ -152,22 +177,44 @@ class Decay(_Optimizer):
     sample = Cause("attr", "Adam", "weight_decay", 0.01, 0.004)
 
     def message(self, cause: Cause) -> str:
-        if cause.kind == "variant":
-            words = {"decay_missing": "none of the reference's", "decay_twice": "twice the reference's",
-                     "decay_half": "half the reference's"}  # fmt: skip
-            return f"The candidate's weight decay is {words.get(cause.name, 'not the reference s')}."
-        c, r = both(cause)
-        return f"The candidate's weight decay is {c}, the reference's {r}.{only(cause)}{_seen(cause)}"
+        c, r = both(cause) if cause.kind == "attr" else (number(v) for v in sides(cause, "weight_decay"))
+        how = {"decay_twice": " (twice the reference's)", "decay_half": " (half the reference's)"}.get(cause.name, "")
+        return f"The candidate's weight decay is {c}{how}, the reference's {r}.{_ends(cause)}"
 
     def fix(self, cause: Cause) -> str:
-        if cause.detail.get("weights"):
-            return write(
-                cause,
-                torch=f"a parameter group of its own for them, with weight_decay={code(cause.reference)}",
-                keras="optimizer.exclude_from_weight_decay(var_names=['bias', 'gamma', 'beta'])",
-            )
-        value = cause.reference if isinstance(cause.reference, int | float) else 0.0
-        return setting(cause, "weight_decay", value)
+        return setting(cause, "weight_decay")
+
+
+@rule
+class DecayedWeights(_Optimizer):
+    """Weight decay, or the penalty of an L2 regulariser, acts on other weights.
+
+    How it shows: scales of norms and biases shrink on one side; the losses part slowly.
+
+    Why it happens: torch decays all parameters of a group, biases and norms too, Keras all that
+    exclude_from_weight_decay does not name; a pattern like "layer_norm" does not match "LayerNorm"; a regulariser
+    stands in each layer of Keras and is easily left out of an embedding.
+    """
+
+    code, name, title = "AMB317", "optimizer-decayed-weights", "Weight decay acts on other weights"
+    kinds, names, weight = ("attr",), ("weight_decay",), 42
+    sample = Cause("attr", "Adam", "weight_decay", 0.0, 0.01, detail={"weights": ["norm.weight", "norm.bias"]})
+
+    def claims(self, cause: Cause) -> bool:
+        return super().claims(cause) and bool(cause.detail.get("weights"))
+
+    def message(self, cause: Cause) -> str:
+        c, r = both(cause)
+        return f"The candidate decays them by {c}, the reference by {r}.{only(cause)}"
+
+    def fix(self, cause: Cause) -> str:
+        own, listed = own_class(cause), [str(w).split("/")[-1] for w in cause.detail["weights"]]
+        group = f"{own}([..., {{'params': these, 'weight_decay': {code(cause.reference)}}}])"
+        if cause.reference:
+            return write(cause, torch=group, keras=f"{own}(weight_decay={code(cause.reference)}) without "
+                         f"exclude_from_weight_decay for {', '.join(sorted(set(listed)))}")  # fmt: skip
+        return write(cause, torch=group, keras="optimizer.exclude_from_weight_decay(var_names="
+                     f"{sorted(set(listed))!r}), weight_decay=0.0 for them")  # fmt: skip
 
 
 @rule
@@ -189,13 +236,12 @@ class Moments(_Optimizer):
         return f"{cause.name.split('_missing')[0]} of the optimizer differs"
 
     def message(self, cause: Cause) -> str:
-        if cause.kind == "variant":
-            return "The candidate has no momentum, the reference has."
-        c, r = both(cause)
-        return f"The candidate's {cause.op} has {cause.name.replace('_', ' ')} {c}, the reference's {r}.{_seen(cause)}"
+        name = cause.name.split("_missing")[0]
+        c, r = both(cause) if cause.kind == "attr" else (number(v) for v in sides(cause, name))
+        return f"The candidate's {said(cause.op)} has {name.replace('_', ' ')} {c}, the reference's {r}.{_ends(cause)}"
 
     def fix(self, cause: Cause) -> str:
-        return setting(cause, "momentum" if cause.name == "momentum_missing" else "")
+        return setting(cause, cause.name.split("_missing")[0])
 
 
 @rule
@@ -214,7 +260,7 @@ class RateInBuffer(_Optimizer):
     sample = Cause("attr", "SGD", "rate_in_buffer", False, True)
 
     def message(self, cause: Cause) -> str:
-        c, r = ("holds the learning rate", "does not") if cause.candidate else ("holds no learning rate", "does")
+        c, r = ("holds the learning rate" if v else "holds no learning rate" for v in sides(cause))
         return f"The candidate's momentum buffer {c}, the reference's {r}: they part when the rate changes."
 
     def fix(self, cause: Cause) -> str:
@@ -244,12 +290,15 @@ class OptimizerOption(_Optimizer):
         return f"{cause.name} of the optimizer is on on one side only"
 
     def message(self, cause: Cause) -> str:
-        on = bool(cause.candidate) if cause.kind == "attr" else None
-        c, r = ("uses", "does not") if on else ("does not use", "does")
-        return f"The candidate {c} {cause.name.replace('_', ' ')}, the reference {r}.{_seen(cause)}"
+        c, r = (f"{cause.name.replace('_', ' ')}={v is True}" for v in sides(cause))
+        return f"The candidate's {said(cause.op)} has {c}, the reference's {r}.{_ends(cause)}"
 
     def fix(self, cause: Cause) -> str:
-        return setting(cause, cause.name, bool(cause.reference) if cause.kind == "attr" else True)
+        wanted = sides(cause)[1] is True
+        if cause.name == "bias_correction":
+            own = "(1 - beta_2 ** t) ** 0.5 / (1 - beta_1 ** t)"
+            return f"at step t: learning rate {'* ' + own if wanted else '/ (' + own + ')'} (bias_correction={wanted})"
+        return setting(cause, cause.name, wanted)
 
 
 @rule
@@ -266,17 +315,13 @@ class OtherOptimizer(_Optimizer):
     sample = Cause("op", "Adam", "RMSprop")
 
     def title_for(self, cause: Cause) -> str:
-        return f"Another optimizer: {cause.name or 'its own'} where the reference has {cause.op}"
+        return f"Another optimizer: {said(cause.name)} where the reference has {said(cause.op)}"
 
     def message(self, cause: Cause) -> str:
-        return f"The candidate updates with {cause.name or 'code of its own'}, the reference with {cause.op}."
+        return f"The candidate updates with {said(cause.name)}, the reference with {said(cause.op)}."
 
     def fix(self, cause: Cause) -> str:
-        attrs = cause.reference if isinstance(cause.reference, dict) else {}
-        rate = attrs.get("learning_rate")
-        given = "" if rate is None else f"{'learning_rate' if cause.framework == 'keras' else 'lr'}={code(rate)}"
-        first = "" if cause.framework == "keras" else "parameters" + (", " if given else "")
-        return f"{cls_of(cause.op, cause.framework)}({first}{given})"
+        return whole(cause)
 
 
 @rule
@@ -302,38 +347,11 @@ class Accumulators(_Optimizer):
 
     def message(self, cause: Cause) -> str:
         c, r = both(cause)
-        return f"The candidate's {cause.op} has {cause.name.replace('_', ' ')} {c}, the reference's {r}."
+        name = cause.name.replace("_", " ")
+        return f"The candidate's {said(cause.op)} has {name} {c}, the reference's {r}.{_ends(cause)}"
 
     def fix(self, cause: Cause) -> str:
-        if cause.name == "momentum_decay" and cause.framework == "keras":
-            return "nothing to set in Keras: give the reference momentum_decay=1.0"
         return setting(cause)
-
-
-@rule
-class FrozenWeight(_Optimizer):
-    """A weight is trained on one side and left alone on the other.
-
-    How it shows: it keeps its first value while the rest learns; its layer never adapts.
-
-    Why it happens: parameters that were never handed to the optimizer (a list instead of nn.ModuleList, a group left
-    out), requires_grad=False, or a Keras layer with trainable=False; compile before the change keeps the old state.
-    """
-
-    code, name, title = "AMB318", "optimizer-frozen", "A weight is trained on one side only"
-    kinds, names = ("attr",), ("frozen",)
-    sample = Cause("attr", "Adam", "frozen", None, True)
-
-    def message(self, cause: Cause) -> str:
-        c, r = ("leaves it alone", "trains it") if cause.candidate else ("trains it", "leaves it alone")
-        return f"The candidate {c}, the reference {r}.{only(cause)}"
-
-    def fix(self, cause: Cause) -> str:
-        if cause.candidate:
-            return write(cause, torch="hand all of model.parameters() to the optimizer",
-                         keras="layer.trainable = True before compile")  # fmt: skip
-        return write(cause, torch="parameter.requires_grad_(False), or leave it out of the optimizer",
-                     keras="layer.trainable = False before compile")  # fmt: skip
 
 
 @rule
@@ -344,7 +362,8 @@ class UnknownUpdate(_Optimizer):
     rounding.
 
     Why it happens: an optimizer of one's own that none of the known formulas reproduces, or more differences at once
-    than were tried.
+    than were tried. Known and not tried: Muon (bfloat16 in torch), RAdam, Rprop, Lamb, Ftrl; rows of an embedding whose
+    gradient is zero, which a sparse optimizer leaves alone and a dense one moves by momentum.
     """
 
     code, name, title = "AMB339", "update-unexplained", "Update differs and no known cause explains it"

@@ -1,0 +1,1 @@
+"""Training followed on both sides."""
