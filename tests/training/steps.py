@@ -22,6 +22,8 @@ from ambidex.adapters import keras_, torch_
 from ambidex.core.training import Example
 
 STEPS = 100
+#: what no setting brings closer, and why
+OUT_OF_REACH = {"NAdam": "Keras' Nadam takes its 0.96 through float32 in one place of the formula and not in the other"}
 WANTED = {"float64": 1e-9, "float32": 1e-4}
 #: exactly representable in float32
 RATE, HALF, B1, B2 = 2.0**-7, 0.5, 0.875, 1 - 2.0**-9
@@ -36,9 +38,6 @@ class Mapped:
     keras: Callable[[], Any]
     penalty: float = 0.0
 
-
-#: Keras' Nadam has 0.96 as float32 holds it; torch's decay of the momentum is the exponent of a 0.96 in float64
-NADAM = float(np.log(np.float64(np.float32(0.96))) / np.log(0.96))
 
 T, K = torch.optim, keras.optimizers
 ADAM: dict[str, Any] = {"lr": RATE, "betas": (B1, B2), "eps": TINY}
@@ -60,7 +59,7 @@ OPTIMIZERS: dict[str, Mapped] = {
         lambda p: T.AdamW(p, weight_decay=2.0**-5, **ADAM), lambda: K.Adam(weight_decay=2.0**-5, **KADAM)
     ),
     "Adamax": Mapped(lambda p: T.Adamax(p, **ADAM), lambda: K.Adamax(**KADAM)),
-    "NAdam": Mapped(lambda p: T.NAdam(p, momentum_decay=NADAM, **ADAM), lambda: K.Nadam(**KADAM)),
+    "NAdam": Mapped(lambda p: T.NAdam(p, momentum_decay=1.0, **ADAM), lambda: K.Nadam(**KADAM)),
     "Adagrad": Mapped(
         lambda p: T.Adagrad(p, RATE, initial_accumulator_value=0.125, eps=TINY),
         lambda: K.Adagrad(RATE, initial_accumulator_value=0.125, epsilon=TINY),
@@ -141,7 +140,11 @@ def main() -> int:
     for name, row in found.items():
         held = all(row[d] <= w for d, w in WANTED.items())
         good &= held
-        print(name.ljust(32) + "".join(f"{row[d]:.1e}".rjust(22) for d in WANTED) + ("" if held else "   missed"))
+        print(
+            name.ljust(32)
+            + "".join(f"{row[d]:.1e}".rjust(22) for d in WANTED)
+            + ("" if held else f"   missed: {OUT_OF_REACH.get(name, '')}")
+        )
     return 0 if good else 1
 
 

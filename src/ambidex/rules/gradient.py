@@ -73,8 +73,8 @@ class ClipScope(_Clip):
 
     How it shows: directions of updates change: layers with large gradients are cut more than the others.
 
-    Why it happens: clipnorm of Keras is per variable, global_clipnorm joint; torch's clip_grad_norm_ over all parameters
-    is joint, called for each parameter group it is neither.
+    Why it happens: clipnorm of Keras is per variable, global_clipnorm joint; torch's clip_grad_norm_ over all
+    parameters is joint, called for each parameter group it is neither.
     """
 
     code, name, title = "AMB341", "clip-scope", "Clipping per variable against joint"
@@ -329,7 +329,7 @@ class SingularPoint(_Gradient):
         return f"The gradient of {_which(cause)} is another one at a point where the derivative does not exist{told}."
 
     def fix(self, cause: Cause) -> str:
-        return write(cause, torch="torch.where twice, inside and outside: torch.sqrt(torch.where(x > 0, x, 1)), or + eps",
+        return write(cause, torch="torch.where twice: torch.sqrt(torch.where(x > 0, x, 1)), or + eps",
                      keras="keras.ops.where twice: keras.ops.sqrt(keras.ops.where(x > 0, x, 1)), or + eps")  # fmt: skip
 
 
@@ -348,7 +348,7 @@ class FrozenWeight(Stage):
     sample = Cause("attr", "Adam", "frozen", None, True)
 
     def message(self, cause: Cause) -> str:
-        c, r = ("leaves it alone", "trains it") if cause.candidate else ("trains it", "leaves it alone")
+        c, r = ("leaves it alone" if v else "trains it" for v in sides(cause))
         return f"The candidate {c}, the reference {r}.{only(cause)}"
 
     def fix(self, cause: Cause) -> str:

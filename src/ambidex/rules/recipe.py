@@ -92,10 +92,9 @@ _FORMULAS: dict[str, str] = {
     "Linear": "a LearningRateSchedule: lr * ({start} + ({end} - {start}) * min(step, {steps}) / {steps})",
 }  # fmt: skip
 #: other classes of the frameworks that an adapter describes by these forms
-_ALSO = {"nn.NLLLoss", "nn.BCELoss", "torch.optim.AdamW", f"{_TORCH_RATES}ExponentialLR", f"{_TORCH_RATES}ConstantLR",
-         f"{_TORCH_RATES}SequentialLR", "keras.losses.CategoricalCrossentropy", "keras.optimizers.AdamW",
-         "keras.metrics.BinaryAccuracy", "keras.metrics.CategoricalAccuracy",
-         "keras.metrics.TopKCategoricalAccuracy"}  # fmt: skip
+_ALSO = {"nn.NLLLoss", "nn.BCELoss", "torch.optim.AdamW", f"{_TORCH_RATES}ExponentialLR",
+         "keras.losses.CategoricalCrossentropy", "keras.optimizers.AdamW", "keras.metrics.BinaryAccuracy",
+         "keras.metrics.CategoricalAccuracy", "keras.metrics.TopKCategoricalAccuracy"}  # fmt: skip
 _OWN = {name.rsplit(".", 1)[1]: name for name in _ALSO}
 
 #: attribute, or form and attribute -> argument in (torch, Keras); "" where there is none

@@ -1,180 +1,47 @@
-"""Clipping, accumulation and learning-rate schedules."""
+"""Learning-rate schedules, and accumulation: what counts the updates."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from ambidex.core.rule import Cause
-from ambidex.rules.recipe import UNPAIRED, cls_of, ops_of, setting
+from ambidex.rules.recipe import UNKNOWN, Stage, ops_of, own_class, said, setting, sides, whole
 from ambidex.rules.registry import rule
-from ambidex.rules.words import Known, both, number, write
-
-CLIPS, SCHEDULES = ops_of("clip"), ops_of("schedule")
+from ambidex.rules.words import both, code, number, write
 
 
-class _Clip(Known):
-    stage, unpaired, weight, ops = "clip", UNPAIRED, 40, CLIPS
+class _Schedule(Stage):
+    stage, ops = "schedule", ops_of("schedule")
 
 
-class _Schedule(Known):
-    stage, unpaired, weight, ops = "schedule", UNPAIRED, 40, SCHEDULES
+def _two(cause: Cause) -> tuple[str, str]:
+    """Both values in words."""
+    c, r = both(cause) if cause.kind == "attr" else (number(v) for v in sides(cause))
+    return c, r
 
 
+# --------------------------------------------------------------------------------------------------------- accumulation
 @rule
-class ClipMissing(_Clip):
-    """Gradients are clipped on one side only.
-
-    How it shows: nothing until a large gradient comes; then one side jumps and the other does not.
-
-    Why it happens: clip_grad_norm_ is a line of the training loop in torch, an option of the optimizer in Keras; a
-    port takes over the one and forgets the other.
-    """
-
-    code, name, title = "AMB340", "clip-missing", "Gradients are clipped on one side only"
-    kinds = ("missing", "extra")
-    sample = Cause("missing", "ClipNorm", "clip", {"max_norm": 1.0, "scope": "global"}, None)
-
-    def message(self, cause: Cause) -> str:
-        given = cause.reference if cause.kind == "missing" else cause.candidate
-        limit = (given or {}).get("max_norm", (given or {}).get("value")) if isinstance(given, dict) else None
-        one, other = ("reference", "candidate") if cause.kind == "missing" else ("candidate", "reference")
-        return f"The {one} clips its gradients{'' if limit is None else f' at {number(limit)}'}, the {other} does not."
-
-    def fix(self, cause: Cause) -> str:
-        if cause.kind == "extra":
-            return write(cause, torch="leave clip_grad_norm_ / clip_grad_value_ out",
-                         keras="leave clipnorm, global_clipnorm and clipvalue out")  # fmt: skip
-        given = cause.reference if isinstance(cause.reference, dict) else {}
-        if cause.op == "ClipValue":
-            value = number(given.get("value", 1.0))
-            return write(cause, torch=f"nn.utils.clip_grad_value_(parameters, {value})",
-                         keras=f"the optimizer with clipvalue={value}")  # fmt: skip
-        value, joint = number(given.get("max_norm", 1.0)), given.get("scope", "global") == "global"
-        return write(
-            cause,
-            torch=f"nn.utils.clip_grad_norm_(parameters, {value})" if joint
-            else f"for p in parameters: nn.utils.clip_grad_norm_([p], {value})",
-            keras=f"the optimizer with {'global_clipnorm' if joint else 'clipnorm'}={value}",
-        )  # fmt: skip
-
-
-@rule
-class ClipScope(_Clip):
-    """One side clips each variable's gradient on its own, the other all of them together.
-
-    How it shows: directions of updates change: layers with large gradients are cut more than the others.
-
-    Why it happens: clipnorm of Keras is per variable, global_clipnorm joint; torch's clip_grad_norm_ over all
-    parameters is joint.
-    """
-
-    code, name, title = "AMB341", "clip-scope", "Clipping per variable against joint"
-    kinds, names = ("attr", "variant"), ("scope",)
-    sample = Cause("attr", "ClipNorm", "scope", "global", "weight")
-
-    def message(self, cause: Cause) -> str:
-        said = {"global": "the norm of all gradients together", "weight": "the norm of each gradient on its own"}
-        c = said.get(str(cause.candidate), "another norm than the reference")
-        return f"The candidate limits {c}, the reference {said.get(str(cause.reference), 'another one')}."
-
-    def fix(self, cause: Cause) -> str:
-        joint = cause.reference != "weight"
-        return write(
-            cause,
-            torch="nn.utils.clip_grad_norm_(model.parameters(), limit), once for all" if joint
-            else "for p in model.parameters(): nn.utils.clip_grad_norm_([p], limit)",
-            keras="global_clipnorm=limit and not clipnorm" if joint else "clipnorm=limit and not global_clipnorm",
-        )  # fmt: skip
-
-
-@rule
-class ClipLimit(_Clip):
-    """Gradients are clipped at another limit.
-
-    How it shows: steps with large gradients have another size.
-
-    Why it happens: the limit belongs to the loss's scale: with a sum for a mean, or with accumulation that adds up, it
-    is another one.
-    """
-
-    code, name, title = "AMB342", "clip-limit", "Clipping at another limit"
-    kinds, names = ("attr",), ("max_norm", "value")
-    sample = Cause("attr", "ClipNorm", "max_norm", 1.0, 5.0)
-
-    def message(self, cause: Cause) -> str:
-        c, r = both(cause)
-        return f"The candidate clips at {c}, the reference at {r}."
-
-    def fix(self, cause: Cause) -> str:
-        return f"clip at {number(cause.reference)}"
-
-
-@rule
-class ClipKind(_Clip):
-    """One side clips by value, the other by norm.
-
-    How it shows: clipping by value changes the direction of the update, by norm only its size.
-
-    Why it happens: clipvalue and clipnorm differ in three letters, clip_grad_value_ and clip_grad_norm_ as well.
-    """
-
-    code, name, title = "AMB343", "clip-kind", "Clipping by value against by norm"
-    kinds = ("op",)
-    sample = Cause("op", "ClipNorm", "ClipValue")
-
-    def message(self, cause: Cause) -> str:
-        said = {"ClipNorm": "by norm", "ClipValue": "by value"}
-        return (
-            f"The candidate clips {said.get(cause.name, 'in its own way')}, "
-            f"the reference {said.get(cause.op, 'in its own way')}."
-        )
-
-    def fix(self, cause: Cause) -> str:
-        norm = cause.op == "ClipNorm"
-        return write(cause, torch=f"nn.utils.clip_grad_{'norm' if norm else 'value'}_(parameters, limit)",
-                     keras="global_clipnorm=limit" if norm else "clipvalue=limit")  # fmt: skip
-
-
-@rule
-class ClipEpsilon(_Clip):
-    """The norm has an epsilon added on one side.
-
-    How it shows: only with gradients whose norm is near the epsilon.
-
-    Why it happens: torch's clip_grad_norm_ divides by norm + 1e-6, Keras by the norm.
-    """
-
-    code, name, title = "AMB344", "clip-epsilon", "Clipping with another epsilon"
-    kinds, names = ("attr",), ("epsilon",)
-    sample = Cause("attr", "ClipNorm", "epsilon", 1e-6, 0.0)
-
-    def message(self, cause: Cause) -> str:
-        c, r = both(cause)
-        return f"The candidate adds {c} to the norm it divides by, the reference {r}."
-
-    def fix(self, cause: Cause) -> str:
-        return write(cause, torch="g * limit / max(norm, limit), written by hand",
-                     keras="g * min(1, limit / (norm + 1e-6)), in a train_step of your own")  # fmt: skip
-
-
-@rule
-class Accumulation(Known):
+class Accumulation(Stage):
     """Gradients of several batches go into one update on one side, or are added up where the other takes their mean.
 
-    How it shows: updates larger by the number of batches, or at other steps.
+    How it shows: updates larger by the number of batches, or at other steps; with clipping, every step is cut.
 
     Why it happens: backward() adds into .grad, so a loop must divide the loss by the number of batches;
-    gradient_accumulation_steps of Keras takes the mean.
+    gradient_accumulation_steps of Keras takes the mean, and carries batches that are left over into the next epoch.
+    Replicas are the same question: MirroredStrategy adds up, DistributedDataParallel averages.
     """
 
     code, name, title = "AMB345", "accumulation", "Gradients are accumulated another way"
-    stage, unpaired, weight, ops = "clip", UNPAIRED, 40, ("Accumulate",)
+    stage, kinds, ops = "clip", ("attr",), ("Accumulate",)
     sample = Cause("attr", "Accumulate", "count", 4, 1)
 
     def message(self, cause: Cause) -> str:
         if cause.name == "mean":
-            c, r = ("takes the mean", "adds up") if cause.candidate else ("adds up", "takes the mean")
+            c, r = ("takes the mean" if v else "adds up" for v in (cause.candidate, cause.reference))
             return f"Of the batches of one update the candidate {c}, the reference {r}."
         c, r = both(cause)
-        return f"The candidate updates after {c} batches, the reference after {r}."
+        return f"The candidate puts {c} batches into one update, the reference {r}."
 
     def fix(self, cause: Cause) -> str:
         if cause.name == "mean":
@@ -186,23 +53,48 @@ class Accumulation(Known):
 
 
 @rule
-class UnknownClip(Known):
-    """The gradients differ after clipping, and no known cause explains it.
+class ClipEachBatch(Stage):
+    """With gradient accumulation, one side clips the gradient of each batch and the other the sum once an update.
 
-    How it shows: both sides got the same gradients and hand different ones to the optimizer.
+    How it shows: updates differ when one of the batches has a large gradient.
 
-    Why it happens: a clipping of one's own that none of the known forms reproduces.
+    Why it happens: clip_grad_norm_ stands beside backward() and not beside step(); Keras clips once, after the mean.
     """
 
-    code, name, title = "AMB349", "clip-unexplained", "Clipping differs and no known cause explains it"
-    stage, unpaired, weight, kinds, ops = "clip", UNPAIRED, 40, ("unknown",), ("clip",)
-    sample = Cause("unknown", "clip", "")
+    code, name, title = "AMB346", "clip-each-batch", "Clipping each batch against once an update"
+    stage, kinds, names, ops = "clip", ("variant",), ("per_micro_step",), ops_of("clip")
+    sample = Cause("variant", "ClipNorm", "per_micro_step")
 
     def message(self, cause: Cause) -> str:
-        return "Of the same gradients the two clippings make different ones."
+        return "The candidate clips the gradient of each batch, the reference once an update."
 
     def fix(self, cause: Cause) -> str:
-        return "compare the two clippings on one gradient above the limit"
+        return write(cause, torch="nn.utils.clip_grad_norm_ after the last backward(), just before optimizer.step()",
+                     keras="clipping as an option of the optimizer that has gradient_accumulation_steps")  # fmt: skip
+
+
+@rule
+class ShortBatches(Stage):
+    """A short batch counts as much as a full one: a mean of means, where the other side takes the mean of all.
+
+    How it shows: loss and gradient differ by how unequal the batches are: the last one of an epoch, sequences of other
+    lengths, replicas with fewer tokens.
+
+    Why it happens: each batch's mean is divided by its own number of samples or tokens, and their mean by the number of
+    batches; both frameworks average what is accumulated without weights.
+    """
+
+    code, name, title = "AMB347", "accumulation-short-batches", "Mean of means over batches of unequal size"
+    stage, kinds, names, weight = "gradient", ("variant",), ("mean_of_batch_means",), 45
+    ops = ("Accumulate", "gradient", "steps", *ops_of("loss"))
+    sample = Cause("variant", "Accumulate", "mean_of_batch_means")
+
+    def message(self, cause: Cause) -> str:
+        return "The candidate takes the mean of the batches' means, the reference the mean over all samples."
+
+    def fix(self, cause: Cause) -> str:
+        return write(cause, torch="(F.cross_entropy(out, y, reduction='sum') / samples_of_all_batches).backward()",
+                     keras="a loss with reduction='sum', divided by the samples of all batches of the update")  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------------------ schedules
@@ -222,13 +114,13 @@ class ScheduleMissing(_Schedule):
 
     def message(self, cause: Cause) -> str:
         one, other = ("reference", "candidate") if cause.kind == "missing" else ("candidate", "reference")
-        what = f" ({cause.op})" if cause.op in SCHEDULES else ""
+        what = f" ({said(cause.op)})" if cause.op != "schedule" else ""
         return f"The {one} has a schedule{what}, the {other} a constant learning rate."
 
     def fix(self, cause: Cause) -> str:
         if cause.kind == "extra":
             return write(cause, torch="leave the scheduler out", keras="a plain number as learning_rate")
-        return f"{cls_of(cause.op, cause.framework)}(...), as the reference has it"
+        return whole(cause)
 
 
 @rule
@@ -245,20 +137,20 @@ class Staircase(_Schedule):
     sample = Cause("attr", "Step", "staircase", True, False)
 
     def message(self, cause: Cause) -> str:
-        c, r = ("in steps", "continuously") if cause.candidate else ("continuously", "in steps")
+        c, r = ("in steps" if v is True else "continuously" for v in sides(cause))
         return f"The candidate's learning rate falls {c}, the reference's {r}."
 
     def fix(self, cause: Cause) -> str:
-        if cause.reference:
-            return write(cause, torch="torch.optim.lr_scheduler.StepLR(optimizer, step_size, gamma)",
-                         keras="keras.optimizers.schedules.ExponentialDecay(staircase=True)")  # fmt: skip
-        return write(cause, torch="torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma ** (1 / step_size))",
-                     keras="keras.optimizers.schedules.ExponentialDecay(staircase=False)")  # fmt: skip
+        wanted = sides(cause)[1] is True
+        torch = (
+            "StepLR(optimizer, step_size, gamma)" if wanted else "ExponentialLR(optimizer, gamma ** (1 / step_size))"
+        )
+        return write(cause, torch=f"torch.optim.lr_scheduler.{torch}", keras=f"{own_class(cause)}(staircase={wanted})")
 
 
 @rule
 class Boundary(_Schedule):
-    """The rate changes at other steps; off by one when the boundaries were taken over as they are.
+    """The rate changes at other steps, or by other factors; off by one when boundaries were taken over as they are.
 
     How it shows: one update (or more) with the old rate.
 
@@ -271,21 +163,20 @@ class Boundary(_Schedule):
     sample = Cause("attr", "MultiStep", "boundaries", [10, 20], [11, 21])
 
     def message(self, cause: Cause) -> str:
-        if cause.kind == "variant":
-            return "The candidate's learning rate changes one step beside the reference's."
-        c, r = both(cause)
-        what = "at" if cause.name == "boundaries" else "by factors of"
+        c, r = (number(v) for v in sides(cause, cause.name.replace("boundary", "boundaries")))
+        what = "by factors of" if cause.name == "factors" else "at"
         return f"The candidate's learning rate changes {what} {c}, the reference's {what} {r} (in updates)."
 
     def fix(self, cause: Cause) -> str:
-        steps = cause.reference if isinstance(cause.reference, list | tuple) else []
-        if cause.name != "boundaries" or not steps:
-            return "the reference's boundaries, minus one in PiecewiseConstantDecay"
+        if cause.name == "factors":
+            return setting(cause)
+        steps: Any = sides(cause, "boundaries")[1]
+        if not isinstance(steps, list | tuple):
+            return "the reference's boundaries; in PiecewiseConstantDecay each of them minus one"
         return write(
             cause,
-            torch=f"torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[{', '.join(map(number, steps))}])",
-            keras="keras.optimizers.schedules.PiecewiseConstantDecay("
-            f"boundaries=[{', '.join(number(b - 1) for b in steps)}])",
+            torch=f"torch.optim.lr_scheduler.MultiStepLR(..., milestones=[{', '.join(map(number, steps))}])",
+            keras=f"{own_class(cause)}(boundaries=[{', '.join(number(b - 1) for b in steps)}])",
         )
 
 
@@ -304,21 +195,19 @@ class MicroSteps(_Schedule):
     sample = Cause("attr", "Cosine", "stride", 1.0, 4.0)
 
     def claims(self, cause: Cause) -> bool:
-        slower = isinstance(cause.candidate, float) and isinstance(cause.reference, float)
-        return super().claims(cause) and not (slower and cause.candidate < 1)
+        c, r = sides(cause, "stride")
+        by_epoch = any(isinstance(v, float) and v < 1 for v in (c, r))
+        return super().claims(cause) and not by_epoch
 
     def message(self, cause: Cause) -> str:
-        if cause.kind == "variant" or not isinstance(cause.candidate, int | float):
-            return "The candidate's schedule moves on with every batch, the reference's with every update."
-        c, r = both(cause)
-        return f"In one update the candidate's schedule moves on by {c}, the reference's by {r}."
+        c, r = (number(v) for v in sides(cause, "stride"))
+        return f"With each update the candidate's schedule moves on by {c}, the reference's by {r}."
 
     def fix(self, cause: Cause) -> str:
-        return write(
-            cause,
-            torch="scheduler.step() after optimizer.step(), once an update",
-            keras="a schedule that divides: schedule(step // n), or decay_steps * n",
-        )
+        c, r = sides(cause, "stride")
+        more = f"{number(c / r)} times" if isinstance(c, float) and isinstance(r, float) else "as many times as"
+        return write(cause, torch="scheduler.step() beside optimizer.step(), once an update",
+                     keras=f"decay_steps (boundaries, warmup_steps) {more} the number of updates")  # fmt: skip
 
 
 @rule
@@ -333,14 +222,53 @@ class PerEpoch(_Schedule):
 
     code, name, title = "AMB354", "schedule-per-epoch", "The schedule runs by epoch, not by update"
     kinds, names, weight = ("attr", "variant"), ("stride", "per_epoch"), 39
-    sample = Cause("variant", "Step", "per_epoch")
+    sample = Cause("attr", "Step", "stride", 0.1, 1.0)
 
     def message(self, cause: Cause) -> str:
-        return "The candidate's schedule moves on once for several updates, the reference's with every update."
+        def moves(stride: Any) -> str:
+            often = isinstance(stride, int | float) and stride > 0
+            return (
+                ("once an update" if stride == 1 else f"once in {number(1 / stride)} updates") if often else "at others"
+            )
+
+        c, r = (moves(v) for v in sides(cause, "stride"))
+        return f"The candidate's schedule moves on {c}, the reference's {r}."
 
     def fix(self, cause: Cause) -> str:
-        return write(cause, torch="scheduler.step() after every optimizer.step()",
-                     keras="decay_steps in updates: epochs * steps_per_epoch")  # fmt: skip
+        stride = sides(cause, "stride")[1]
+        slow = isinstance(stride, int | float) and stride < 1
+        epoch = number(1 / stride) if slow else "1"
+        return write(
+            cause,
+            torch=f"scheduler.step() after every {epoch} updates" if slow else "scheduler.step() after every update",
+            keras=f"decay_steps in updates: the reference's steps times {epoch}",
+        )
+
+
+@rule
+class ScheduleOffset(_Schedule):
+    """The schedule is a step ahead or behind.
+
+    How it shows: each rate is the other side's of the update before or after.
+
+    Why it happens: scheduler.step() before optimizer.step() leaves the first value out; some schedules count from one;
+    with gradient_accumulation_steps=n Keras' first update already uses index n - 1.
+    """
+
+    code, name, title = "AMB394", "schedule-offset", "The schedule is a step ahead or behind"
+    kinds, names = ("attr", "variant"), ("offset", "one_late", "one_early")
+    sample = Cause("attr", "Cosine", "offset", 0, 1)
+
+    def message(self, cause: Cause) -> str:
+        c, r = (number(v) for v in sides(cause, "offset"))
+        return f"The candidate's first update uses step {c} of its schedule, the reference's step {r}."
+
+    def fix(self, cause: Cause) -> str:
+        first = sides(cause, "offset")[1]
+        keras = f"a LearningRateSchedule that asks the schedule with step + {code(first)}"
+        return write(cause, torch="scheduler.step() after optimizer.step(), not before it" if first in (0, UNKNOWN) else
+                     f"scheduler.step() {number(first)} times before the first update",
+                     keras="schedule(step) from step 0 on" if first == 0 else keras)  # fmt: skip
 
 
 @rule
@@ -354,13 +282,13 @@ class OtherSchedule(_Schedule):
 
     code, name, title = "AMB355", "schedule-other", "Another schedule"
     kinds = ("op",)
-    sample = Cause("op", "Cosine", "Polynomial")
+    sample = Cause("op", "Cosine", "Polynomial", {"steps": 100}, {"steps": 100})
 
     def message(self, cause: Cause) -> str:
-        return f"The candidate's schedule is {cause.name or 'its own'}, the reference's {cause.op}."
+        return f"The candidate's schedule is {said(cause.name)}, the reference's {said(cause.op)}."
 
     def fix(self, cause: Cause) -> str:
-        return f"{cls_of(cause.op, cause.framework)}(...), with the reference's numbers"
+        return whole(cause)
 
 
 @rule
@@ -377,17 +305,22 @@ class AfterTheEnd(_Schedule):
     sample = Cause("attr", "Cosine", "periodic", True, False)
 
     def message(self, cause: Cause) -> str:
-        c, r = ("rises again", "stays") if cause.candidate else ("stays", "rises again")
+        c, r = ("rises again" if v is True else "stays" for v in sides(cause))
         return f"After its last step the candidate's learning rate {c}, the reference's {r}."
 
     def fix(self, cause: Cause) -> str:
+        if cause.name == "cycle":
+            return setting(cause)
+        if sides(cause)[1] is True:
+            return write(cause, torch="torch.optim.lr_scheduler.CosineAnnealingLR, stepped on after T_max",
+                         keras="a LearningRateSchedule: alpha + (1 - alpha) * (1 + cos(pi * step / T)) / 2")  # fmt: skip
         return write(cause, torch="stop calling scheduler.step() after T_max updates",
-                     keras="a schedule of your own: alpha + (1 - alpha) * (1 + cos(pi * step / T)) / 2")  # fmt: skip
+                     keras=f"{own_class(cause)}(...), which stays at its end")  # fmt: skip
 
 
 @rule
 class ScheduleSetting(_Schedule):
-    """A number of the schedule differs: its length, its factor, its end, its warm-up, its first step.
+    """A number of the schedule differs: its length, its factor, its end, its warm-up.
 
     How it shows: rates that agree at the start, or at the end, and not between.
 
@@ -406,28 +339,31 @@ class ScheduleSetting(_Schedule):
         return f"Schedule: {cause.name.replace('_', ' ')} differs"
 
     def message(self, cause: Cause) -> str:
-        if cause.kind == "variant":
-            return f"The candidate's schedule is the reference's, {cause.name.replace('_', ' ')}."
-        c, r = both(cause)
-        return f"The candidate's {cause.op} has {cause.name.replace('_', ' ')} {c}, the reference's {r}."
+        c, r = _two(cause)
+        share = " (as a share of the first rate)" if cause.name in ("alpha", "end", "warmup_from") else ""
+        name = cause.name.replace("_", " ")
+        return f"The candidate's {said(cause.op)} has {name} {c}, the reference's {r}{share}."
 
     def fix(self, cause: Cause) -> str:
-        if cause.name in ("offset", "one_late", "one_early"):
-            return "let the first update use the schedule's first value: step after the update, not before it"
+        own, value = own_class(cause), code(sides(cause)[1])
+        if cause.name == "step_size" and own.endswith("ExponentialLR"):
+            return f"{own}(..., gamma=gamma ** (1 / {value}))"
         return setting(cause)
 
 
 @rule
-class UnknownSchedule(Known):
+class UnknownSchedule(_Schedule):
     """The learning rates differ, and no known cause explains it.
 
     How it shows: the rate of some of the first updates is not the reference's.
 
-    Why it happens: a schedule of one's own that none of the known forms reproduces.
+    Why it happens: a schedule of one's own that none of the known forms reproduces. Known and not tried: OneCycleLR
+    (Keras has none; it also moves the momentum) and ReduceLROnPlateau, whose patience in Keras is torch's + 1 and whose
+    threshold is relative in torch, absolute in Keras (threshold_mode="abs").
     """
 
     code, name, title = "AMB359", "schedule-unexplained", "Learning rates differ and no known cause explains it"
-    stage, unpaired, weight, kinds, ops = "schedule", UNPAIRED, 40, ("unknown",), ("schedule",)
+    kinds, ops = ("unknown",), ("schedule",)
     sample = Cause("unknown", "schedule", "")
 
     def message(self, cause: Cause) -> str:
