@@ -94,7 +94,7 @@ class ShortBatches(Stage):
 
     def fix(self, cause: Cause) -> str:
         return write(cause, torch="(F.cross_entropy(out, y, reduction='sum') / samples_of_all_batches).backward()",
-                     keras="a loss with reduction='sum', divided by the samples of all batches of the update")  # fmt: skip
+                     keras="a loss with reduction='sum', divided by the samples of the whole update")  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------------------ schedules
@@ -313,7 +313,7 @@ class AfterTheEnd(_Schedule):
             return setting(cause)
         if sides(cause)[1] is True:
             return write(cause, torch="torch.optim.lr_scheduler.CosineAnnealingLR, stepped on after T_max",
-                         keras="a LearningRateSchedule: alpha + (1 - alpha) * (1 + cos(pi * step / T)) / 2")  # fmt: skip
+                         keras="an own schedule: alpha + (1 - alpha) * (1 + cos(pi * step / T)) / 2")  # fmt: skip
         return write(cause, torch="stop calling scheduler.step() after T_max updates",
                      keras=f"{own_class(cause)}(...), which stays at its end")  # fmt: skip
 
