@@ -22,10 +22,11 @@ class _Gradient(Stage):
 def _clipping(cause: Cause, op: str, attrs: Any) -> str:
     """The clipping as code; the limit is left open where the cause does not tell it."""
     given = attrs if isinstance(attrs, dict) else {}
-    limit = code(given.get("value" if op == "ClipValue" else "max_norm", UNKNOWN))
     if op == "ClipValue":
+        limit = code(given.get("value", UNKNOWN))
         return write(cause, torch=f"nn.utils.clip_grad_value_(parameters, {limit})",
                      keras=f"the optimizer with clipvalue={limit}")  # fmt: skip
+    limit = code(given.get("max_norm", UNKNOWN))
     if given.get("scope", "global") == "global":
         return write(cause, torch=f"nn.utils.clip_grad_norm_(parameters, {limit})",
                      keras=f"the optimizer with global_clipnorm={limit}")  # fmt: skip
@@ -42,8 +43,7 @@ class ClipMissing(_Clip):
 
     How it shows: nothing until a large gradient comes; then one side jumps and the other does not.
 
-    Why it happens: clip_grad_norm_ is a line of the training loop in torch, an option of the optimizer in Keras; a port
-    takes over the one and forgets the other.
+    Why it happens: clip_grad_norm_ is a line of the training loop in torch, an option of the optimizer in Keras.
     """
 
     code, name, title = "AMB340", "clip-missing", "Gradients are clipped on one side only"
@@ -54,17 +54,15 @@ class ClipMissing(_Clip):
         given = cause.reference if cause.kind == "missing" else cause.candidate
         limit = given.get("max_norm", given.get("value")) if isinstance(given, dict) else None
         one, other = ("reference", "candidate") if cause.kind == "missing" else ("candidate", "reference")
-        how = f" {_HOW[cause.op]}" if cause.op in _HOW else ""
-        at = "" if limit is None else f" at {number(limit)}"
-        return f"The {one} clips its gradients{how}{at}, the {other} does not."
+        at = f" {_HOW.get(cause.op, '')}" + ("" if limit is None else f" at {number(limit)}")
+        return f"The {one} clips its gradients{at.rstrip()}, the {other} does not."
 
     def fix(self, cause: Cause) -> str:
         if cause.kind == "extra":
             return write(cause, torch="leave clip_grad_norm_ / clip_grad_value_ out",
                          keras="leave clipnorm, global_clipnorm and clipvalue out")  # fmt: skip
-        if cause.op not in _HOW:
-            return "clip as the reference's own code does, before the optimizer's step"
-        return _clipping(cause, cause.op, cause.reference)
+        own = "clip as the reference's own code does, before the optimizer's step"
+        return _clipping(cause, cause.op, cause.reference) if cause.op in _HOW else own
 
 
 @rule
@@ -83,7 +81,7 @@ class ClipScope(_Clip):
 
     def message(self, cause: Cause) -> str:
         said = {"global": "the norm of all gradients together", "weight": "the norm of each gradient on its own"}
-        c, r = (said.get(str(v), "another norm") for v in sides(cause))
+        c, r = (said.get(str(v), str(v)) for v in sides(cause))
         return f"The candidate limits {c}, the reference {r}."
 
     def fix(self, cause: Cause) -> str:
@@ -97,8 +95,7 @@ class ClipLimit(_Clip):
 
     How it shows: steps with large gradients have another size.
 
-    Why it happens: the limit belongs to the loss's scale: with a sum for a mean, or with accumulation that adds up, it
-    is another one.
+    Why it happens: the limit belongs to the loss's scale: with a sum for a mean, or accumulation, it is another one.
     """
 
     code, name, title = "AMB342", "clip-limit", "Clipping at another limit"
@@ -140,7 +137,7 @@ class ClipKind(_Clip):
 class ClipEpsilon(_Clip):
     """The norm has an epsilon added on one side.
 
-    How it shows: only with gradients whose norm is near the epsilon, and by a millionth elsewhere.
+    How it shows: only with gradients whose norm is near the epsilon.
 
     Why it happens: torch's clip_grad_norm_ divides by norm + 1e-6, Keras by the norm.
     """
@@ -164,8 +161,8 @@ class UnknownClip(_Clip):
 
     How it shows: both sides got the same gradients and hand different ones to the optimizer.
 
-    Why it happens: a clipping of one's own that none of the known forms reproduces: by parameter group, with two limits
-    one after the other, of gradients still multiplied by a loss scale (unscale_ comes before clipping).
+    Why it happens: a clipping of one's own that no known form reproduces: by parameter group, with two limits one after
+    the other, of gradients that are still multiplied by a loss scale (unscale_ comes first).
     """
 
     code, name, title = "AMB349", "clip-unexplained", "Clipping differs and no known cause explains it"
@@ -182,8 +179,7 @@ class UnknownClip(_Clip):
 def _which(cause: Cause) -> str:
     weights = [str(w) for w in cause.detail.get("weights", ())] or [cause.candidate_path or "a weight"]
     text = ", ".join(weights[:3]) + (f" and {len(weights) - 3} more" if len(weights) > 3 else "")
-    mode = " (in training mode)" if cause.detail.get("mode") == "train" else ""
-    return text + mode
+    return text + (" (in training mode)" if cause.detail.get("mode") == "train" else "")
 
 
 @rule
@@ -234,7 +230,7 @@ class ExtraGradient(_Gradient):
 class PaddingRow(_Gradient):
     """The row of the padding token gets a gradient on one side.
 
-    How it shows: the padding vector, zero at first, moves; outputs at short sequences follow it.
+    How it shows: the padding vector, zero at first, moves, and outputs at short sequences with it.
 
     Why it happens: padding_idx of nn.Embedding keeps the row's gradient at zero; mask_zero of Keras does not.
     """
@@ -260,9 +256,8 @@ class PaddingRow(_Gradient):
         if frozen == "candidate":
             return write(cause, torch="nn.Embedding(...) without padding_idx",
                          keras=f"train row {rows} too: no stop_gradient, mask or constraint on it")  # fmt: skip
-        return write(cause, torch=f"nn.Embedding(..., padding_idx={rows})",
-                     keras=f"set row {rows} of the gradient to zero in train_step, or a constraint that keeps the row "
-                     "at zero")  # fmt: skip
+        return write(cause, torch=f"nn.Embedding(..., padding_idx={rows.split(',')[0]})",
+                     keras=f"set row {rows} of the gradient to zero in train_step, or constrain it")  # fmt: skip
 
 
 @rule
@@ -279,12 +274,11 @@ class DoubledBias(_Gradient):
     sample = Cause("variant", "gradient", "doubled_bias", candidate_path="lstm/bias")
 
     def message(self, cause: Cause) -> str:
-        text = f"The gradient of {_which(cause)} is half of what the reference's two biases get together"
-        return f"{text}: with one bias the gates move at half the speed."
+        return f"The gradient of {_which(cause)} is half of what the reference's two biases get together."
 
     def fix(self, cause: Cause) -> str:
-        return write(cause, torch="bias_hh at zero and requires_grad_(False)",
-                     keras="in the reference: bias_hh at zero and requires_grad_(False)")  # fmt: skip
+        still = "bias_hh at zero and requires_grad_(False)"
+        return write(cause, torch=still, keras=f"in the reference: {still}")
 
 
 @rule
@@ -293,8 +287,7 @@ class ScaledGradient(_Gradient):
 
     How it shows: that weight learns faster or slower by the factor.
 
-    Why it happens: a gradient written by hand (an autograd function, tf.custom_gradient), a gradient reversal, a weight
-    shared on one side and copied on the other.
+    Why it happens: a gradient written by hand (autograd.Function, tf.custom_gradient), or a weight shared on one side.
     """
 
     code, name, title = "AMB373", "gradient-scaled", "A gradient is scaled"
@@ -315,8 +308,8 @@ class SingularPoint(_Gradient):
 
     How it shows: NaN in rare batches, on one side; the forward pass is the same.
 
-    Why it happens: where(x > 0, sqrt(x), 0) has NaN at 0 in torch and 0 in TensorFlow, the norm of a zero vector the
-    other way round; |x|, relu, hardtanh and maxima with ties have derivatives that each framework chooses.
+    Why it happens: where(x > 0, sqrt(x), 0) has NaN at 0 in torch and 0 in TensorFlow, the norm of zeros the other way
+    round; |x|, hardtanh and maxima with ties have derivatives that each framework chooses.
     """
 
     code, name, title = "AMB375", "gradient-singular-point", "Gradient at a singular point"
@@ -324,8 +317,8 @@ class SingularPoint(_Gradient):
     sample = Cause("variant", "gradient", "singular_point", candidate_path="dense/kernel")
 
     def message(self, cause: Cause) -> str:
-        values = [v for v in (cause.candidate, cause.reference) if v is not None]
-        told = f": {number(values[0])} in the candidate, {number(values[1])} in the reference" if values[1:] else ""
+        c, r = both(cause)
+        told = f": {c} in the candidate, {r} in the reference" if cause.candidate != cause.reference else ""
         return f"The gradient of {_which(cause)} is another one at a point where the derivative does not exist{told}."
 
     def fix(self, cause: Cause) -> str:
@@ -337,10 +330,10 @@ class SingularPoint(_Gradient):
 class FrozenWeight(Stage):
     """A weight is trained on one side and left alone on the other.
 
-    How it shows: it keeps its first value while the rest learns; its layer never adapts.
+    How it shows: it keeps its first value while the rest learns.
 
-    Why it happens: parameters that were never handed to the optimizer (a list instead of nn.ModuleList, a group left
-    out), requires_grad=False, or a Keras layer with trainable=False; compile before the change keeps the old state.
+    Why it happens: parameters that the optimizer never got (a list instead of nn.ModuleList), requires_grad=False, or
+    trainable=False of a Keras layer; a change after compile keeps the old state.
     """
 
     code, name, title = "AMB318", "optimizer-frozen", "A weight is trained on one side only"
@@ -380,7 +373,7 @@ class UnknownGradient(_Gradient):
 
     def fix(self, cause: Cause) -> str:
         place = cause.detail.get("place")
-        text = f"compare the gradients of what follows {place}" if place else "compare the last layers' gradients first"
+        text = f"compare the gradients of what follows {place}" if place else "compare the last layers' gradients"
         if cause.detail.get("mode") == "train":
             text += (
                 "; in training mode only: look at BatchNorm and Dropout (a frozen Keras layer runs in inference mode)"

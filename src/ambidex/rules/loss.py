@@ -21,8 +21,7 @@ class _Loss(Stage):
 class ClassWeightMean(_Loss):
     """With class weights the mean is taken over the number of samples, or over the sum of the weights.
 
-    How it shows: loss and gradients are off by a factor that changes from batch to batch with the classes in it, and
-    with them the effective learning rate.
+    How it shows: loss and gradients are off by a factor that changes from batch to batch with the classes in it.
 
     Why it happens: nn.CrossEntropyLoss(weight=w) divides by the sum of the weights of the batch's targets; class_weight
     and sample_weight of Keras divide by the number of samples, 0/1 weights that mask padding too, unless the loss has
@@ -49,8 +48,7 @@ class ClassWeightMean(_Loss):
 class ClassWeights(_Loss):
     """Class weights, or the weight of positives, differ or are missing on one side.
 
-    How it shows: another loss on the same outputs, and a model that prefers other classes: recall of the rare ones
-    moves first.
+    How it shows: another loss on the same outputs, and a model that prefers other classes.
 
     Why it happens: weights live in the loss in torch (weight, pos_weight) and in fit (class_weight) in Keras; a
     training loop of one's own, or evaluate, never sees those of fit.
@@ -78,8 +76,8 @@ class ClassWeights(_Loss):
     def fix(self, cause: Cause) -> str:
         name, _, given = self._of(cause)
         if given is None:
-            return write(cause, torch=f"{own_class(cause)}(...) without weight and pos_weight",
-                         keras="model.fit(...) without class_weight")  # fmt: skip
+            torch = f"{own_class(cause)}(...) without weight and pos_weight"
+            return write(cause, torch=torch, keras="model.fit(...) without class_weight")
         listed = given if isinstance(given, list | tuple) else [1.0, given]
         weights = "{" + ", ".join(f"{i}: {code(w)}" for i, w in enumerate(listed)) + "}"
         keras = f"model.fit(..., class_weight={weights})"
@@ -111,8 +109,7 @@ class Logits(_Loss):
     def message(self, cause: Cause) -> str:
         if cause.name == "softmax_twice":
             what = "sigmoid" if cause.op == "BinaryCrossEntropy" else "softmax"
-            c, r = "applies it twice", "once"
-            c, r = (c, r) if self._candidate_doubles(cause) else ("applies it once", "twice")
+            c, r = ("applies it twice", "once") if self._candidate_doubles(cause) else ("applies it once", "twice")
             return f"Of {what} on the outputs: the candidate {c}, the reference {r}."
         logits = self._wants_logits(cause)
         c, r = ("probabilities", "logits") if logits else ("logits", "probabilities")
@@ -147,8 +144,8 @@ class LabelSmoothing(_Loss):
 
     How it shows: a training loss that ends at another value; less confident outputs on the side that smooths more.
 
-    Why it happens: nn.CrossEntropyLoss and CategoricalCrossentropy smooth alike (t (1 - s) + s / C);
-    SparseCategoricalCrossentropy has no such option, and nn.BCEWithLogitsLoss neither.
+    Why it happens: nn.CrossEntropyLoss and CategoricalCrossentropy smooth alike, t (1 - s) + s / C;
+    SparseCategoricalCrossentropy and nn.BCEWithLogitsLoss have no such option.
     """
 
     code, name, title = "AMB323", "loss-label-smoothing", "Label smoothing differs"
@@ -171,7 +168,7 @@ class LabelSmoothing(_Loss):
 class SmoothWeights(_Loss):
     """With class weights and label smoothing together, the smoothed part has other weights.
 
-    How it shows: a few percent in the loss, only when both options are on.
+    How it shows: a few percent in the loss, when both options are on.
 
     Why it happens: torch gives each class's share of the smoothed target that class's weight; a sample weight (Keras'
     class_weight) multiplies the sample's whole smoothed loss by the weight of its own class.
@@ -252,8 +249,8 @@ class OtherLoss(_Loss):
 
     How it shows: another value on the same outputs and targets; how far apart depends on the data.
 
-    Why it happens: names mislead: NLL wants log-probabilities, categorical and sparse cross-entropy other targets,
-    MultiMarginLoss is no categorical hinge; a string in compile is looked up in a table of aliases.
+    Why it happens: names mislead: NLL wants log-probabilities, MultiMarginLoss is no categorical hinge, SmoothL1 is
+    Huber divided by its threshold; a string in compile is looked up in a table of aliases.
     """
 
     code, name, title = "AMB326", "loss-other", "Another loss"
@@ -276,8 +273,7 @@ class BroadcastLoss(_Loss):
 
     How it shows: the loss hardly falls and the model predicts the mean; torch warns once.
 
-    Why it happens: nn.MSELoss broadcasts (with a warning), Keras' loss objects squeeze; a function of one's own with a
-    plain difference broadcasts in both.
+    Why it happens: nn.MSELoss broadcasts, Keras' loss objects squeeze; a plain difference broadcasts in both.
     """
 
     code, name, title = "AMB327", "loss-broadcast", "(N, 1) against (N,): the loss compares each with each"
@@ -285,13 +281,16 @@ class BroadcastLoss(_Loss):
     sample = Cause("attr", "MSE", "broadcast", False, True)
 
     def message(self, cause: Cause) -> str:
-        wrong, right = ("reference", "candidate") if sides(cause)[1] is True else ("candidate", "reference")
+        wrong, right = ("reference", "candidate") if self._reference_does(cause) else ("candidate", "reference")
         return f"In the {wrong} outputs (N, 1) and targets (N,) make an N x N table of differences, in the {right} N."
 
+    @staticmethod
+    def _reference_does(cause: Cause) -> bool:
+        return sides(cause)[1] in (True, "flat")  # "flat": its targets lose their last axis on the way
+
     def fix(self, cause: Cause) -> str:
-        if sides(cause)[1] is True:
-            return write(cause, torch="in the reference: loss(y[:, None], out), which is what is meant",
-                         keras="in the reference: loss(out.squeeze(-1), y), which is what is meant")  # fmt: skip
+        if self._reference_does(cause):
+            return "in the reference: " + write(cause, torch="loss(y[:, None], out)", keras="loss(out.squeeze(-1), y)")
         return write(cause, torch="loss(out.squeeze(-1), y)", keras="loss(y[:, None], out)")
 
 
@@ -359,8 +358,7 @@ class LossSetting(_Loss):
 class UnknownLoss(_Loss):
     """The losses differ on the same outputs and targets, and no known cause explains it.
 
-    How it shows: both losses got the reference's outputs; their values or their gradients are further apart than
-    rounding.
+    How it shows: both losses got the reference's outputs; values or gradients are further apart than rounding.
 
     Why it happens: one side computes its loss in code of its own that none of the known forms reproduces, or several
     differences lie on top of each other. Known and not tried: CTC (torch divides by the target's length), targets

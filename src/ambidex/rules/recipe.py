@@ -24,14 +24,10 @@ UNKNOWN = _Unknown()
 _TWO = {"weights_by": ("sum", "count"), "scope": ("global", "weight"), "curve": ("ROC", "PR")}
 
 
-#: why no pair of single layers shows such a fault
-UNPAIRED = "it is no layer: it shows in a stage of training"
-
-
 class Stage(Known):
     """A rule about a stage behind the forward pass."""
 
-    unpaired, weight = UNPAIRED, 40
+    unpaired, weight = "it is no layer: it shows in a stage of training", 40
 
 
 _KERAS_RATES, _TORCH_RATES = "keras.optimizers.schedules.", "torch.optim.lr_scheduler."
@@ -95,7 +91,6 @@ _FORMULAS: dict[str, str] = {
 _ALSO = {"nn.NLLLoss", "nn.BCELoss", "torch.optim.AdamW", f"{_TORCH_RATES}ExponentialLR",
          "keras.losses.CategoricalCrossentropy", "keras.optimizers.AdamW", "keras.metrics.BinaryAccuracy",
          "keras.metrics.CategoricalAccuracy", "keras.metrics.TopKCategoricalAccuracy"}  # fmt: skip
-_OWN = {name.rsplit(".", 1)[1]: name for name in _ALSO}
 
 #: attribute, or form and attribute -> argument in (torch, Keras); "" where there is none
 _ARGUMENTS: dict[str, tuple[str, str]] = {
@@ -124,8 +119,8 @@ _ARGUMENTS: dict[str, tuple[str, str]] = {
     "rate": ("", "decay_rate"), "cycle": ("", "cycle"), "warmup_steps": ("", "warmup_steps"),
     "curve": ("", "curve"), "thresholds": ("", "num_thresholds"), "threshold": ("", "threshold"),
     "Precision.threshold": ("", "thresholds"), "Recall.threshold": ("", "thresholds"), "k": ("", "k"),
-    "average": ("", "average"), "Accuracy.from_logits": ("", ""), "Precision.from_logits": ("", ""),
-    "Recall.from_logits": ("", ""), "F1.from_logits": ("", ""),
+    "average": ("", "average"), "Accuracy.from_logits": ("", ""), "Accuracy.threshold": ("", ""),
+    "Precision.from_logits": ("", ""), "Recall.from_logits": ("", ""), "F1.from_logits": ("", ""),
 }  # fmt: skip
 #: shares of the first rate in canonical words, rates in the framework's
 _SHARES = {("eta_min", "torch"): "lr", ("end_learning_rate", "keras"): "initial_learning_rate"}
@@ -166,7 +161,7 @@ def written(name: str, value: Any, argument: str, framework: str) -> str:
     """An attribute's value as the argument takes it."""
     if name in ("class_weights", "pos_weight") and value is not UNKNOWN and value is not None:
         values = value if isinstance(value, list | tuple) else [value]
-        return f"torch.tensor([{', '.join(code(float(v)) for v in values)}])"
+        return f"torch.tensor([{', '.join(map(code, values))}])"
     if argument == "betas":
         return f"({code(value)}, ...)" if name == "beta_1" else f"(..., {code(value)})"
     if argument == "eps" and name in ("epsilon_1", "epsilon_2"):
@@ -197,12 +192,11 @@ def cls_of(op: str, framework: str, attrs: Mapping[str, Any] | None = None) -> s
 
 def own_class(cause: Cause, attrs: Mapping[str, Any] | None = None) -> str:
     """The candidate's class with its module, where it is one of the framework; else the one for its form."""
-    usual = cls_of(cause.op, cause.framework, attrs)
     at = 2 if cause.framework == "keras" else 1
-    names = {row[at].rsplit(".", 1)[-1]: row[at] for row in _CLASSES.values() if row[at]}
-    names |= {n: full for n, full in _OWN.items() if full.startswith("keras.") == (cause.framework == "keras")}
-    own = names.get(cause.candidate_cls, "")
-    return own if own and cause.candidate_cls[:1].isupper() else usual
+    also = {name for name in _ALSO if name.startswith("keras.") == (at == 2)}
+    names = {name.rsplit(".", 1)[-1]: name for name in {row[at] for row in _CLASSES.values()} | also if name}
+    own = names.get(cause.candidate_cls, "") if cause.candidate_cls[:1].isupper() else ""
+    return own or cls_of(cause.op, cause.framework, attrs)
 
 
 def setting(cause: Cause, name: str = "", value: Any = None) -> str:
@@ -214,9 +208,10 @@ def setting(cause: Cause, name: str = "", value: Any = None) -> str:
 
 
 def _set(cause: Cause, name: str, value: Any, framework: str) -> str:
-    taken, cls = argument(cause.op, name, framework), own_class(cause) or cls_of(cause.op, framework)
+    # the class must take the argument, even where its value is the one that changes nothing
+    taken, cls = argument(cause.op, name, framework), own_class(cause, {name: value or 1})
     if framework != cause.framework:  # neither torch nor Keras: both are written
-        cls = cls_of(cause.op, framework)
+        cls = cls_of(cause.op, framework, {name: value or 1})
     if taken and cls:
         more = "..., " if framework == "torch" else ""
         return f"{cls}({more}{taken}={written(name, value, taken, framework)})"
@@ -278,7 +273,7 @@ def times(cause: Cause, value: Any) -> str:
     """By what to multiply the candidate's loss so that its factor is the reference's."""
     own = sides(cause, "factor")[0]
     known = isinstance(own, int | float) and own and isinstance(value, int | float)
-    return f"multiply the loss by {number(value / own) if known else 'what the reference multiplies its own by'}"
+    return f"multiply the loss by {number(value / own) if known else 'the factor of the reference'}"
 
 
 def _plus(cause: Cause, value: Any) -> str:
