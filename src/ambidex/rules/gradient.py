@@ -332,8 +332,7 @@ class FrozenWeight(Stage):
 
     How it shows: it keeps its first value while the rest learns.
 
-    Why it happens: parameters that the optimizer never got (a list instead of nn.ModuleList), requires_grad=False, or
-    trainable=False of a Keras layer; a change after compile keeps the old state.
+    Why it happens: parameters that the optimizer never got (a list for nn.ModuleList), requires_grad, trainable=False.
     """
 
     code, name, title = "AMB318", "optimizer-frozen", "A weight is trained on one side only"

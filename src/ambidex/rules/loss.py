@@ -50,8 +50,7 @@ class ClassWeights(_Loss):
 
     How it shows: another loss on the same outputs, and a model that prefers other classes.
 
-    Why it happens: weights live in the loss in torch (weight, pos_weight) and in fit (class_weight) in Keras; a
-    training loop of one's own, or evaluate, never sees those of fit.
+    Why it happens: weights live in the loss in torch and in fit (class_weight) in Keras; evaluate never sees them.
     """
 
     code, name, title = "AMB321", "loss-class-weights", "Class weights differ"
@@ -69,9 +68,8 @@ class ClassWeights(_Loss):
 
     def message(self, cause: Cause) -> str:
         name, *values = self._of(cause)
-        what = "weight of positives" if name == "pos_weight" else "class weights"
         c, r = ("none" if v is None else number(v) for v in values)
-        return f"The candidate's {what}: {c}; the reference's: {r}."
+        return f"The candidate's {name.replace('_', ' ')}: {c}; the reference's: {r}."
 
     def fix(self, cause: Cause) -> str:
         name, _, given = self._of(cause)
@@ -81,6 +79,8 @@ class ClassWeights(_Loss):
         listed = given if isinstance(given, list | tuple) else [1.0, given]
         weights = "{" + ", ".join(f"{i}: {code(w)}" for i, w in enumerate(listed)) + "}"
         keras = f"model.fit(..., class_weight={weights})"
+        if cause.op == "CrossEntropy" and cause.reference_framework == "torch":  # whose mean is over the weights
+            keras += f" and {own_class(cause)}(reduction='mean_with_sample_weight')"
         if name == "pos_weight" and listed is given:  # an output each: class_weight knows one output only
             keras = f"tf.nn.weighted_cross_entropy_with_logits(y, out, pos_weight={code(list(given))})"
         torch = setting(cause, name, given)
@@ -170,8 +170,8 @@ class SmoothWeights(_Loss):
 
     How it shows: a few percent in the loss, when both options are on.
 
-    Why it happens: torch gives each class's share of the smoothed target that class's weight; a sample weight (Keras'
-    class_weight) multiplies the sample's whole smoothed loss by the weight of its own class.
+    Why it happens: torch gives each class's share of the smoothed target that class's weight; class_weight of Keras
+    multiplies the sample's whole smoothed loss by the weight of its own class.
     """
 
     code, name, title = "AMB319", "loss-smooth-weights", "Class weights act on the smoothed targets another way"
@@ -298,7 +298,7 @@ class BroadcastLoss(_Loss):
 class LossConstant(_Loss):
     """The loss is the reference's times a number, or plus one: its sign, its offset, a factor of one half.
 
-    How it shows: an offset changes the curve and no gradient; a factor changes both, as another learning rate would.
+    How it shows: an offset changes the curve and no gradient; a factor changes both.
 
     Why it happens: cosine_embedding_loss is 1 - cos, CosineSimilarity of Keras -cos, the metric of that name +cos;
     squared errors are written with and without 1/2 (tf.nn.l2_loss has it).
