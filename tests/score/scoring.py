@@ -27,6 +27,8 @@ class Result:
     extras: list[int] = field(default_factory=list)
     misplaced: list[int] = field(default_factory=list)
     verdict: str = ""
+    first_stage: str = ""
+    wanted_stage: str = ""
     matched: int = 0
     only_in_reference: list[str] = field(default_factory=list)
     only_in_candidate: list[str] = field(default_factory=list)
@@ -84,6 +86,9 @@ class Figures:
     clean_wrong: int = 0
     clean_not_equal: int = 0
     crashed: int = 0
+    staged: int = 0
+    stage_right: int = 0
+    codes: set[str] = field(default_factory=set)
     seconds: float = 0.0
 
     def add(self, result: Result) -> None:
@@ -99,6 +104,10 @@ class Figures:
             self.clean_wrong += len(result.findings)
             self.clean_not_equal += result.verdict != "equal"
             return
+        if result.wanted_stage:
+            self.staged += 1
+            self.stage_right += result.first_stage == result.wanted_stage
+        self.codes |= {result.findings[n]["code"] for hits in result.hits.values() for n in hits}
         self.planted += len(result.faults)
         self.hit += sum(bool(hits) for hits in result.hits.values())
         self.located += sum(result.located.values())
@@ -108,6 +117,7 @@ class Figures:
     located_rate = property(lambda self: ratio(self.located, self.planted))
     precision = property(lambda self: ratio(self.right, self.findings))
     top1 = property(lambda self: ratio(self.first, self.planted))
+    stage = property(lambda self: ratio(self.stage_right, self.staged))
     aligned = property(lambda self: ratio(self.matched, self.matched + self.lonely))
 
 

@@ -22,6 +22,12 @@ def shortened(finding: Any) -> dict[str, Any]:
             "fix": finding.fix, "proven": finding.proven}  # fmt: skip
 
 
+def _first(expected: dict[str, zoo.Expect]) -> str:
+    """The first stage at which the planted faults show."""
+    order = ("loss", "gradient", "clip", "update", "schedule", "metric")
+    return min((e.stage for e in expected.values() if e.stage), key=order.index, default="")
+
+
 def run_case(arch: zoo.Arch, kind: str, faults: frozenset[str], clean: zoo.Clean) -> Result:
     import ambidex
 
@@ -32,13 +38,15 @@ def run_case(arch: zoo.Arch, kind: str, faults: frozenset[str], clean: zoo.Clean
     inputs = pair.inputs if isinstance(pair.inputs, dict) else list(pair.inputs)
     start = time.perf_counter()
     try:
-        report = ambidex.compare(pair.reference, pair.candidate, inputs=inputs, weights=pair.weights)
+        more = {} if pair.training is None else {"training": pair.training, "targets": pair.targets}
+        report = ambidex.compare(pair.reference, pair.candidate, inputs=inputs, weights=pair.weights, **more)
     except Exception as problem:  # a crash is the product's failure and is scored as a miss
         result.error = f"{type(problem).__name__}: {problem}"
         traceback.print_exc()
     else:
         result.findings = [shortened(f) for f in report.findings]
         result.verdict = report.verdict
+        result.first_stage, result.wanted_stage = report.first_stage or "", _first(expected)
         result.matched = report.coverage.matched
         result.only_in_reference = list(report.coverage.only_in_reference)
         result.only_in_candidate = list(report.coverage.only_in_candidate)

@@ -18,7 +18,7 @@ Inputs = tuple[Array, ...] | dict[str, Array]
 ARCHITECTURES = (
     "cnn_odd", "resnet", "unet", "lstm_tagger", "gru_bi", "text_cnn", "encoder", "decoder", "gat_dense", "gat_edges",
     "recommender", "norms_mlp", "mobilenet", "mixed", "siamese", "packed_attention", "keras_encoder", "autoencoder1d",
-    "layers",
+    "layers", "training",
 )  # fmt: skip
 
 
@@ -28,6 +28,7 @@ class Expect:
 
     ``where``: regular expressions, one of which must be found in the finding's reference or candidate path.
     ``causes``: words, one of which must occur in its code, title, message or fix. ``kind``: what the table groups by.
+    ``stage``: the stage that must be named as the first that differs.
     ``keep``: the fault sits in the candidate's loaded weights. ``silent``: it changes no output by more than 1e-6.
     """
 
@@ -37,6 +38,7 @@ class Expect:
     keep: bool = False
     silent: bool = False
     codes: tuple[str, ...] = ()
+    stage: str = ""  # that differs first
 
     def at(self, reference: str | None, candidate: str | None) -> bool:
         paths = [path for path in (reference, candidate) if path is not None]
@@ -65,6 +67,8 @@ class Pair:
     carry: Callable[[], None]
     candidate_inputs: Inputs
     reference_outputs: Callable[[list[Array]], list[Array]] = lambda y: y
+    training: dict[str, Any] | None = None  # what both sides are trained with, where the case is about that
+    targets: Any = None
 
 
 @dataclass(frozen=True)

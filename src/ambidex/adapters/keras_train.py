@@ -274,7 +274,7 @@ class KerasTrainer:
                 with tf.GradientTape() as tape:
                     value = self._loss(self._forward(example, True), example.targets, example.weights)
                     total = value + sum(self.model.losses)
-                losses.append(float(total))
+                losses.append(float(value))  # penalties of the weights are part of the update, as decay is
                 optimizer.apply(tape.gradient(total, [v.value for v in variables]), variables)
             return Steps(losses, {n: numpy_from_tensor(v).copy() for v in self.model.variables
                                   if (n := self.names.get(id(v))) is not None})  # fmt: skip

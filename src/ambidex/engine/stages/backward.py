@@ -97,7 +97,8 @@ def _why(
 ) -> tuple[str, object]:
     """How the candidate's gradient of one weight comes from the reference's."""
     received = mine.weights.get(name)
-    reached = partner.get(name) in theirs.weights or name not in partner
+    # several weights may stand for one: the two biases of a recurrent layer
+    reached = name not in partner or any(n in theirs.weights for n in partner[name].split(" + "))
     if received is None or not received.any():
         return "stopped", None
     if not reached or not wanted.any():

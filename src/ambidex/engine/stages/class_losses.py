@@ -131,8 +131,9 @@ def binary(a: Mapping[str, Any], x: Array, targets: Array) -> Found:
         slope = inner * ((1 - t) * sigmoid(z) - w * t * sigmoid(-z))
         return values, lambda share: share * slope, weights, None
     e, floor = float(a["epsilon"]), a["clamp"]
-    p = np.clip(x, e, 1 - e) if e else x
-    kept = (x >= e) & (x <= 1 - e) if e else np.ones(x.shape, bool)
+    top = float(np.float32(1 - e))  # as float32 holds it: what is left to 1 is 1.2e-7 then, not 1e-7
+    p = np.clip(x, e, top) if e else x
+    kept = (x >= e) & (x <= top) if e else np.ones(x.shape, bool)
     with np.errstate(divide="ignore", invalid="ignore"):
         log_p, log_q = np.log(p), np.log(1 - p)
         slope = np.where(kept, -w * t / p + (1 - t) / (1 - p), 0.0)

@@ -86,9 +86,12 @@ def _reduced(a: Mapping[str, Any], items: Items, weights: Array | None) -> tuple
 
 
 # ------------------------------------------------------------------------------------------------ element by element
-def _alike(x: Array, targets: Array, broadcast: bool) -> tuple[Array, Array, Callable[[Array], Array]]:
-    """Outputs and targets of one shape. (N, 1) against (N,) is one column unless the loss broadcasts to N x N."""
+def _alike(x: Array, targets: Array, broadcast: bool | str) -> tuple[Array, Array, Callable[[Array], Array]]:
+    """Outputs and targets of one shape. (N, 1) against (N,) is one column unless the loss broadcasts to N x N;
+    "flat": the targets lose their last axis on the way, and then it broadcasts."""
     t = np.asarray(targets, np.float64)
+    if broadcast == "flat":
+        t = t.reshape(-1)
     if x.shape == t.shape:
         return x, t, lambda g: g
     if not broadcast and x.size == t.size:
@@ -103,7 +106,7 @@ def _alike(x: Array, targets: Array, broadcast: bool) -> tuple[Array, Array, Cal
 
 def _elementwise(of: Callable[[Mapping[str, Any], Array, Array], tuple[Array, Array]]) -> Callable[..., Items]:
     def items(a: Mapping[str, Any], x: Array, targets: Array) -> Items:
-        wide, t, back = _alike(x, targets, bool(a.get("broadcast", False)))
+        wide, t, back = _alike(x, targets, a.get("broadcast", False))
         values, slope = of(a, wide, t)
         return Items(values, lambda share: back(share * slope))
 
@@ -242,7 +245,7 @@ def variants(op: str, attrs: Mapping[str, Any]) -> list[tuple[str, dict[str, Any
         if a.get("class_weights") is not None:
             found.append(("weights_by", {**a, "weights_by": "sum"}))
     if op in ("MSE", "MAE", "Huber", "SmoothL1", "LogCosh", "Hinge", "Poisson"):
-        found.append(("broadcast", {**a, "broadcast": True}))
+        found += [("broadcast", {**a, "broadcast": how}) for how in (True, "flat")]
     if float(a.get("label_smoothing") or 0.0):
         found.append(("label_smoothing_missing", {**a, "label_smoothing": 0.0}))
     given = with_defaults(op, a).get("reduction")
@@ -300,7 +303,9 @@ def catalogue(
             for factor in (1.0, 0.5, 2.0):
                 for reduction in ("mean", "sum", "batchmean", "sum_of_means"):
                     yield op, {"reduction": reduction, "factor": factor}
-            yield op, {"broadcast": True}
+            if x.ndim == 2 and x.shape[1] == 1:
+                yield op, {"broadcast": True}
+                yield op, {"broadcast": "flat"}
     if distribution:
         for reduction in ("mean_of_sums", "mean", "sum"):
             for logs in (False, True):

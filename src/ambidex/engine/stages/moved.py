@@ -177,9 +177,13 @@ def _without_effect(question: Question) -> list[Cause]:
     a, b = question.reference, question.candidate
     if not a.op or a.op != b.op:
         return []
+    ours, theirs = (question.settings(f, of_reference=f is a) for f in (a, b))
+    each = [ops.differing_attrs(a.op, ours[k][1], theirs[k][1], training=True) for k in question.keys]
     found = []
-    for name, (x, y) in ops.differing_attrs(a.op, a.attrs, b.attrs, training=True).items():
+    for name, (x, y) in (each[0] if each else {}).items():
         if name in _CONVENTIONS or name == "learning_rate" or x is None or y is None:
+            continue
+        if any(other.get(name) != (x, y) for other in each):  # only some weights: these have gradients that would show
             continue
         found.append(
             question.cause(
@@ -195,7 +199,8 @@ def schedule(both: Both) -> Outcome:
     if undefined(both, "optimizer") is not None:
         return Outcome("not_defined", note="a side has no optimizer")
     a, b = (np.asarray(t.rates(RATES), np.float64) for t in (both.reference, both.candidate))
-    scale = float(b[0] / a[0]) if a[0] and b[0] else 1.0
+    bases = [t.forms["optimizer"].attrs.get("learning_rate") for t in (both.reference, both.candidate)]
+    scale = float(bases[1]) / float(bases[0]) if all(bases) else float(b[0] / a[0]) if a[0] and b[0] else 1.0
     wanted, received = {"rates": a * scale}, {"rates": b}
     limits = {"rates": 2 * floors.least(wanted["rates"])}
     outcome = measured(wanted, received, limits)
@@ -224,7 +229,9 @@ def schedule(both: Both) -> Outcome:
         "schedule", reference, candidate, wanted, received, limits, evaluate, variants=schedules.variants,
         evaluate_reference=lambda s: evaluate(s, mine=False),
     )  # fmt: skip
-    outcome.causes = question.causes()
+    found = question.causes()
+    # counting batches for updates also shifts the first one
+    outcome.causes = [c for c in found if c.name != "offset" or all(o.name != "stride" for o in found)]
     return outcome
 
 

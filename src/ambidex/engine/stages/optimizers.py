@@ -56,7 +56,8 @@ def _sgd(a: Mapping[str, Any], w0: Array) -> Step:
         if not m:
             return w - rate * g
         if a["rate_in_buffer"]:
-            buffer = m * (np.zeros_like(w0) if buffer is None else buffer) - rate * g
+            share = rate * (1.0 if buffer is None else 1 - damp)
+            buffer = m * (np.zeros_like(w0) if buffer is None else buffer) - share * g
             return w + (m * buffer - rate * g if nesterov else buffer)
         buffer = g if buffer is None else m * buffer + (1 - damp) * g
         return w - rate * (g + m * buffer if nesterov else buffer)
