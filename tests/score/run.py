@@ -147,7 +147,8 @@ def document(results: list[Result], seconds: float) -> str:
         "* precision: findings that name the place and the cause of a planted fault",
         "* cause first: planted faults where the first finding at that place names the cause",
         "* aligned: layers with a partner, of all layers",
-        "* first stage right: the stage of training that is named as the first to differ is that of the fault", "* on clean: findings on clean pairs", "",
+        "* first stage right: the stage of training that is named as the first to differ is that of the fault",
+        "* on clean: findings on clean pairs", "",
         markdown(archs), "", markdown(kinds), "",
         f"Wanted: recall and precision {MUST['recall']}, cause first {MUST['top1']}, aligned {MUST['aligned']}, "
         f"first stage {MUST['stage']}, nothing on clean pairs: {'reached' if reached(figures) else 'not reached'}.", "",

@@ -200,7 +200,9 @@ def schedule(both: Both) -> Outcome:
         return Outcome("not_defined", note="a side has no optimizer")
     a, b = (np.asarray(t.rates(RATES), np.float64) for t in (both.reference, both.candidate))
     bases = [t.forms["optimizer"].attrs.get("learning_rate") for t in (both.reference, both.candidate)]
-    scale = float(bases[1]) / float(bases[0]) if all(bases) else float(b[0] / a[0]) if a[0] and b[0] else 1.0
+    scale = float(b[0] / a[0]) if a[0] and b[0] else 1.0
+    if bases[0] and bases[1]:
+        scale = float(bases[1]) / float(bases[0])
     wanted, received = {"rates": a * scale}, {"rates": b}
     limits = {"rates": 2 * floors.least(wanted["rates"])}
     outcome = measured(wanted, received, limits)

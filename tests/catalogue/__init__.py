@@ -1,0 +1,1 @@
+"""Discrepancies that people reported, each as a pair with its fault: see ``run``."""
