@@ -79,9 +79,7 @@ def main() -> int:
         print(f"{'ok ' if result.right else 'BAD'} {case.id}  {said}{wanted}", flush=True)
     left = [c for c in chosen if c.make is None]
     share = sum(r.right for r in results) / max(len(results), 1)
-    print(
-        f"\n{len(chosen)} cases: {len(results)} run here, right cause first in {100 * share:.1f} %; {len(left)} not here"
-    )
+    print(f"\n{len(chosen)} cases: {len(results)} run, right cause first in {100 * share:.1f} %; {len(left)} not here")
     if options.write_docs:
         DOCS.write_text(document(results, left, share))
     return 0 if share >= WANTED else 1
@@ -90,8 +88,8 @@ def main() -> int:
 def document(results: list[Told], left: list[Case], share: float) -> str:
     lines = [
         "# Catalogue", "",
-        "Written by `python -m tests.catalogue.run --write-docs`; do not edit. Discrepancies between the frameworks that "
-        "people reported or that were measured, each made into a pair with that fault. Controls must stay silent.", "",
+        "Written by `python -m tests.catalogue.run --write-docs`; do not edit. Discrepancies that people "
+        "reported or that were measured, each made into a pair with that fault. Controls must stay silent.", "",
         f"{len(results)} are run, {100 * share:.1f} % with the right cause first (wanted: {100 * WANTED:.0f} %); "
         f"{len(left)} cannot be expressed here. torch {torch.__version__}, keras {keras.__version__}.", "",
         "| case | what | found first | right |", "|---|---|---|---|",
