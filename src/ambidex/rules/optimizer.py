@@ -62,6 +62,9 @@ class LearningRate(_Optimizer):
             return f"a parameter group of its own for them, with lr={code(cause.reference)}"
         if cause.detail.get("weights"):
             return f"multiply the gradients of these weights in train_step: {number(cause.reference)} is their rate"
+        if cause.detail.get("scheduled"):  # the argument holds a schedule, which must stay
+            value = code(cause.reference)
+            return write(cause, torch=f"lr={value} in the optimizer", keras=f"{value} as the schedule's first rate")
         return setting(cause)
 
 

@@ -47,6 +47,25 @@ _PROOF = {
 }
 
 
+#: the same for the stages behind the forward pass
+_FORMULA = (
+    "The two sides are described in one vocabulary, and the formula of that description, computed in float64, "
+    "must give each side's own result. Then the candidate's settings are exchanged for the reference's, one by one: "
+    "the smallest change with which the candidate's formula gives the reference's result is the cause."
+)
+_STAGE_PROOF = {
+    "loss": f"Both losses get the reference's outputs. {_FORMULA}",
+    "clip": f"Both clippings get the reference's gradients, as they are and a thousand times larger. {_FORMULA}",
+    "update": f"Both optimizers get the reference's weights and gradients for three updates. {_FORMULA}",
+    "schedule": f"The learning rates of the first 24 updates are compared. {_FORMULA}",
+    "metric": f"Both metrics get the reference's outputs. {_FORMULA}",
+    "gradient": "Both sides go back from the same gradients of the outputs, in inference and in training mode, with "
+    "the same weights; what comes out for each weight is compared and how the one follows from the other is tried.",
+    "steps": "Both sides train some steps from the same weights on the same batches. How far rounding alone carries "
+    "the steps apart is measured by the reference against itself with weights changed in their last digit.",
+}
+
+
 def page(rule: Rule) -> str:
     """The page of one rule: its docstring, its words and fixes for a sample cause, the proof, its examples."""
     doc = inspect.cleandoc(type(rule).__doc__ or "")
@@ -57,7 +76,7 @@ def page(rule: Rule) -> str:
         parts += ["## In a report", f"> **{rule.title_for(sides[1])}.** {rule.message(sides[1])}", "## What to write"]
         for side, name in zip(sides, ("PyTorch", "Keras"), strict=True):
             parts.append(f"The candidate is in {name}:\n\n```\n{rule.fix(side)}\n```")
-        parts += ["## How it is proven", _PROOF[sample.kind]]
+        parts += ["## How it is proven", _STAGE_PROOF.get(rule.stage, _PROOF[sample.kind])]
     if rule.examples:
         parts += ["## Examples", _table(rule.examples)]
     return "\n\n".join(parts) + "\n"

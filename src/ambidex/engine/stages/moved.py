@@ -123,6 +123,8 @@ def update(both: Both) -> Outcome:
     question = _update_question(both, names, partner, start, carried, factors, wanted, received, limits)
     if outcome.status == "different":
         outcome.causes = question.causes()
+        for cause in outcome.causes:
+            cause.detail["scheduled"] = "schedule" in both.candidate.forms
     else:
         outcome.causes = _without_effect(question)
         outcome.status = "different" if outcome.causes else "same"

@@ -110,9 +110,10 @@ class Question:
                             "variant",
                             first[0],
                             name,
+                            reference=first[1],
+                            candidate=attrs,
                             after=after,
                             proven=True,
-                            candidate=attrs,
                             proof="the reference's formula in this way gives the candidate's result",
                         )
                     ]
