@@ -56,9 +56,9 @@ def compare(
     from ambidex.engine.usermap import load_map
 
     user_map = load_map(map)
-    given_training = _training(training, targets, stages)
     with readable_memory_errors():
-        specs.import_order([reference, candidate, inputs])
+        specs.import_order([reference, candidate, inputs, training])
+        given_training = _training(training, targets, stages)
         given = make_inputs(inputs, signature, trust=trust)
         opened = [open_model(reference)]
         try:
@@ -77,7 +77,7 @@ def compare(
                 user_map=user_map,
                 mode=mode,
                 progress=progress,
-                training=None if given_training is None else partial(_trainers, given_training, opened, stages),
+                training=_followed(given_training, opened, stages),
             )
         finally:
             for model in opened:
@@ -91,6 +91,7 @@ def compare(
 
 def _training(training: Any, targets: Any, stages: Collection[str] | None) -> Any:
     """What the user trains with, read and checked; None when nothing behind the forward pass is asked for."""
+    from ambidex.adapters import specs
     from ambidex.engine.stages.follow import LATER
     from ambidex.engine.stages.given import load
 
@@ -102,7 +103,17 @@ def _training(training: Any, targets: Any, stages: Collection[str] | None) -> An
                 "there are targets but nothing to train with", todo="Pass training=... (--training) as well"
             )
         return None
-    return load(training, targets)
+    with specs.remembering(training):
+        return load(training, targets)
+
+
+def _followed(given: Any, opened: Sequence[Any], stages: Collection[str] | None) -> Any:
+    """What makes both trainers, given the batches; two compiled models say themselves what they are trained with."""
+    from ambidex.engine.stages.given import Given
+
+    if given is None and all(getattr(getattr(m, "model", None), "compiled", False) for m in opened):
+        given = Given({"reference": {}, "candidate": {}}, label="the compiled models")
+    return None if given is None else partial(_trainers, given, opened, stages)
 
 
 def _trainers(given: Any, opened: Sequence[Any], stages: Collection[str] | None, ours: Any, theirs: Any) -> Any:

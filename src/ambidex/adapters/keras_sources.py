@@ -81,20 +81,28 @@ def built_at(obj: Any) -> Source | None:
 
 @contextmanager
 def remember_sources() -> Iterator[None]:
-    """Layers and operations built inside remember the first line of user (or library) code that built them."""
+    """Layers, operations, losses, metrics and optimizers built inside remember the line that built them."""
+    from keras.src.losses.loss import Loss
+    from keras.src.metrics.metric import Metric
     from keras.src.ops.operation import Operation
+    from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-    original = Operation.__init__
-
-    def remembering(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        _note(self, sys._getframe(1))
-
-    Operation.__init__ = remembering
+    originals = [(cls, cls.__init__) for cls in (Operation, Loss, Metric, BaseOptimizer)]
+    for cls, original in originals:
+        cls.__init__ = _remembering(original)
     try:
         yield
     finally:
-        Operation.__init__ = original
+        for cls, original in originals:
+            cls.__init__ = original
+
+
+def _remembering(original: Any) -> Any:
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        _note(self, sys._getframe(1))
+
+    return init
 
 
 @cache

@@ -126,6 +126,19 @@ def _open_code(spec: str, where: str, name: str) -> Inspectable | Trace:
     return adapters.wrap(made, spec)
 
 
+@contextlib.contextmanager
+def remembering(spec: Any) -> Iterator[None]:
+    """Around code of the user's that builds losses and optimizers: they remember the line that builds them."""
+    where = str(spec).rpartition(":")[0] if isinstance(spec, str) else ""
+    file = Path(where) if where.endswith(".py") and Path(where).is_file() else None
+    with contextlib.ExitStack() as stack:
+        done: set[str] = set()
+        for framework in sorted(adapters.ADAPTERS, reverse=True):  # torch before keras
+            if framework in sys.modules or (file is not None and _needs(file, framework)):
+                _remember(stack, framework, done)
+        yield
+
+
 def _needs(file: Path, framework: str) -> bool:
     """Whether the file imports the framework by its text, and it can be imported."""
     text = usercode.read_source(file)

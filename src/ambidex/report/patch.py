@@ -137,11 +137,13 @@ def _last_name(node: ast.expr) -> str:
 
 
 def _call_at(tree: ast.Module, line: int, name: str) -> ast.Call:
-    """The one call of that name that begins at the line, or else the innermost that spans it."""
+    """The one call of that name that begins at the line, or that spans it, or in the function that begins there."""
     calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and _last_name(n.func) == name]
     starting = [n for n in calls if _name_line(n) == line]
     spanning = [n for n in calls if n.lineno <= line <= (n.end_lineno or n.lineno)]
-    found = starting or spanning
+    makers = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.Lambda) and n.lineno == line]
+    inside = [n for maker in makers for n in ast.walk(maker) if n in calls]
+    found = starting or spanning or inside
     if not found:
         raise _Left(f"no call of {name} stands at its line")
     if len(found) > 1:

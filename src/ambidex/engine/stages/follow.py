@@ -60,12 +60,17 @@ class Both:
     def seeds(self) -> dict[str, Array]:
         """Gradients of the reference's outputs to go back from: of its own loss, else of their mean."""
         if self._seeds is None:
-            if "loss" in self.reference.forms:
+            if self.scored:
                 example = self.training.examples[0][0]
                 self._seeds = dict(self.reference.loss(self.outputs, example.targets, example.weights).gradients)
             else:
                 self._seeds = {n: np.full_like(v, 1 / max(v.size, 1)) for n, v in self.outputs.items()}
         return self._seeds
+
+    @property
+    def scored(self) -> bool:
+        """Whether the reference's loss can be computed."""
+        return "loss" in self.reference.forms and self.training.examples[0][0].targets is not None
 
     def trainable(self) -> list[str]:
         """The candidate's weights that training may move: all but buffers and constants."""

@@ -297,7 +297,7 @@ def _shaken(a: Array, rng: np.random.Generator) -> Array:
 def _gradients(both: Both) -> dict[str, Array] | None:
     """The reference's own gradients; without a loss, backwards from its outputs."""
     example = both.training.examples[0][0]
-    seeds = None if "loss" in both.reference.forms else {n: np.ones_like(v) / v.size for n, v in both.outputs.items()}
+    seeds = None if both.scored else {n: np.ones_like(v) / v.size for n, v in both.outputs.items()}
     try:
         found = both.reference.gradients(example, seeds=seeds).weights
     except AmbidexError:

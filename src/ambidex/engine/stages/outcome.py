@@ -45,6 +45,8 @@ def undefined(both: Both, part: str) -> Outcome | None:
     for name, trainer in (("reference", both.reference), ("candidate", both.candidate)):
         if part not in trainer.forms:
             return Outcome("not_defined", note=f"the {name} has no {part}")
+    if part in ("loss", "metric") and both.training.examples[0][0].targets is None:
+        return Outcome("not_judged", note="no targets are given")
     return None
 
 
