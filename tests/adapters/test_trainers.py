@@ -65,7 +65,7 @@ def sgd(p: Any) -> torch.optim.Optimizer:
 GIVEN = {"loss": nn.CrossEntropyLoss(), "optimizer": sgd}
 KERAS_GIVEN = {
     "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-    "optimizer": keras.optimizers.Adam(0.01, global_clipnorm=0.1),
+    "optimizer": keras.optimizers.SGD(0.1, momentum=0.9, global_clipnorm=0.1),
 }
 
 
@@ -205,7 +205,7 @@ def test_keras_steps_are_those_of_train_on_batch() -> None:
     got = keras_.trainer(model, {**KERAS_GIVEN, "class_weight": {0: 1.0, 1: 2.0, 2: 0.5}}).steps(EXAMPLES)
     assert same(everything(model), before)
     plain = without_dropout(model.model)
-    plain.compile(keras.optimizers.Adam(0.01, global_clipnorm=0.1), KERAS_GIVEN["loss"])
+    plain.compile(keras.optimizers.SGD(0.1, momentum=0.9, global_clipnorm=0.1), KERAS_GIVEN["loss"])
     losses = [plain.train_on_batch(x, y, class_weight={0: 1.0, 1: 2.0, 2: 0.5}) for x, y in BATCHES]
     assert got.losses[0] == pytest.approx(float(losses[0]), rel=1e-5)
     for v in plain.variables:
@@ -217,10 +217,10 @@ def test_a_compiled_keras_model_needs_nothing() -> None:
     model = keras_net()
     model.compile("sgd", "mse", metrics=["mae"])
     trainer = keras_.trainer(keras_.wrap(model), None)
-    assert {n: f.op for n, f in trainer.forms.items()} == {"loss": "MSE", "optimizer": "SGD", "metric": ""}
-    assert trainer.metric({"0": X[:, :3]}, X[:, 3:]) == pytest.approx(
-        float(np.abs(X[:, :3] - X[:, 3:]).mean()), rel=1e-5
-    )
+    said = {n: f.op for n, f in trainer.forms.items()}
+    assert said == {"loss": "MSE", "optimizer": "SGD", "metric": "MeanAbsoluteError"}
+    mean = float(np.abs(X[:, :3] - X[:, 3:]).mean())
+    assert trainer.metric({"0": X[:, :3]}, X[:, 3:]) == pytest.approx(mean, rel=1e-5)
     by_function = keras_.trainer(keras_.wrap(keras_net()), {"compiled": lambda m: (m.compile("adam", "mae"), m)[1]})
     assert by_function.forms["optimizer"].op == "Adam" and by_function.forms["loss"].op == "MAE"
 
