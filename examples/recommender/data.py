@@ -57,6 +57,11 @@ class Split:
         """Inputs from all over the split, first to last."""
         return self.inputs(np.unique(np.linspace(0, len(self) - 1, count).astype(int)))
 
+    def labels(self, count: int) -> np.ndarray:
+        """Whether each impression of :meth:`sample` was clicked: (count, 1), 0 or 1."""
+        found: np.ndarray = self.clicked[np.unique(np.linspace(0, len(self) - 1, count).astype(int))]
+        return found
+
     def batches(self, size: int) -> Iterator[dict[str, np.ndarray]]:
         for start in range(0, len(self), size):
             yield self.inputs(slice(start, start + size))

@@ -286,6 +286,12 @@ def catalogue(
         if ids and (t == 0).any():  # padding left out
             yield "CrossEntropy", {"ignore_index": 0}
     if two:
+        if known_weights is not None and len(known_weights) == 2:
+            for kind in _TWO_KINDS:
+                for by in ("sum", "count"):
+                    yield "BinaryCrossEntropy", {**kind, "class_weights": list(known_weights), "weights_by": by}
+        if known_weights is not None and len(known_weights) == 1:
+            yield "BinaryCrossEntropy", {"pos_weight": float(known_weights[0])}
         for kind in _TWO_KINDS:
             for smoothing in (0.0, *_SMOOTHINGS):
                 for reduction in ("mean", "sum", "batchmean"):
