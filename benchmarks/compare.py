@@ -153,6 +153,50 @@ def bert() -> list[list[Any]]:
     ]
 
 
+def stages() -> list[list[Any]]:
+    """The same BERT followed through training: loss, gradients, updates, some steps; every stage agrees."""
+    import numpy as np
+    import torch
+
+    torch.set_num_threads(1)
+    import bert_pair as pair
+    import keras
+
+    import ambidex
+
+    size = pair.Size()
+    inputs = pair.make_inputs(size)
+    t, k = pair.torch_bert(size), pair.keras_bert(size, {}, inputs)
+    training = {
+        "reference": {
+            "loss": lambda out, y: sum((a - b).square().mean() for a, b in zip(out, y, strict=True)),
+            "optimizer": lambda p: torch.optim.AdamW(p, 1e-4, eps=1e-30, weight_decay=0.01),
+            "scheduler": lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.9),
+            "clip": lambda p: torch.nn.utils.clip_grad_norm_(p, 1.0),
+        },
+        "candidate": {
+            "loss": ["mse", "mse"],
+            "optimizer": keras.optimizers.AdamW(
+                keras.optimizers.schedules.ExponentialDecay(1e-4, 1, 0.9), 0.01, epsilon=1e-30, global_clipnorm=1.0
+            ),
+        },
+    }
+    with torch.no_grad():
+        shapes = [tuple(a.shape) for a in t(*[torch.from_numpy(a) for a in inputs])]
+    targets = [np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in shapes]
+    reports: list[Any] = []
+    ambidex.compare(t, k, inputs=inputs)  # both frameworks set themselves up
+    torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])  # the first optimizer imports half of torch
+    plain = seconds(lambda: reports.append(ambidex.compare(t, k, inputs=inputs)))
+    followed = seconds(lambda: reports.append(ambidex.compare(t, k, inputs=inputs, training=training, targets=targets)))
+    expect([], 0, reports[0])
+    expect(reports[1].findings, 0, reports[1])
+    told = {s.stage: s.status for s in reports[1].stages}
+    if set(told.values()) - {"same", "not_defined"}:
+        raise SystemExit(f"not every stage agrees: {told}")
+    return [line("all stages of the same BERT: times comparing the forward pass", followed / plain, "x", 3)]
+
+
 def polygraphy() -> list[list[Any]]:
     """Two faults in a two-layer transformer: ambidex, and Polygraphy's ``debug reduce`` in its ideal case."""
     import torch
@@ -197,7 +241,7 @@ def starting() -> list[list[Any]]:
 
 
 PARTS: dict[str, Callable[[], list[list[Any]]]] = {
-    "recording": recording, "bert": bert, "polygraphy": polygraphy, "starting": starting,
+    "recording": recording, "bert": bert, "stages": stages, "polygraphy": polygraphy, "starting": starting,
 }  # fmt: skip
 
 

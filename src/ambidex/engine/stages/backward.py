@@ -26,11 +26,23 @@ def gradient(both: Both) -> Outcome:
     """Gradients of all weights from the reference's gradient of its outputs."""
     if both.forward_differs:
         return Outcome("not_judged", note="the forward pass differs: mend it first, gradients follow it")
-    for training in (False, True):
+    for training in (False, True) if _mode_matters(both) else (False,):
         outcome = _of_mode(both, training)
         if outcome.status != "same":
             return outcome
     return outcome
+
+
+#: from this many weights on, training mode is only gone through where a layer is known to behave differently in it
+_LARGE = 20_000_000
+_MODAL = {"BatchNormalization", "InstanceNormalization"}
+
+
+def _mode_matters(both: Both) -> bool:
+    """Dropout is off in both modes. What else differs between them: statistics of the batch, and code of the user's
+    (which the steps, always in training mode, go through as well)."""
+    ops = {layer.op for trace in (both.carrier.ref, both.carrier.cand) for layer in trace.layers}
+    return bool(ops & _MODAL) or sum(a.size for a in both.carrier.ref.weights.values()) < _LARGE
 
 
 def _of_mode(both: Both, training: bool) -> Outcome:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import permutations
 
 import numpy as np
 
@@ -29,9 +30,40 @@ class Carrier:
     ref: Trace
     cand: Trace
     pairing: Pairing
+    _turns: dict[str, tuple[str, tuple[int, ...]]] | None = None  # how each array is turned, once that is known
+    _whole: bool = False  # whether that covers all of them
 
     def __call__(self, values: Mapping[str, Array]) -> dict[str, Array]:
         """The candidate's weights when the reference's are ``values`` (missing: zero); only those with a partner."""
+        if self._turns is None:
+            own = self._by_models(self.ref.weights)
+            self._turns = self._turned(own)
+            self._whole = len(self._turns) == len(own)
+        if not self._whole:
+            return self._by_models(values)
+        made: dict[str, Array] = {}
+        for name, (ref, order) in self._turns.items():
+            shape = self.cand.weights[name].shape
+            a = values[ref] if ref in values else np.zeros_like(self.ref.weights[ref])
+            made[name] = np.ascontiguousarray(a.transpose(order).reshape(shape))
+        return made
+
+    def _turned(self, own: Mapping[str, Array]) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Weights that come from one array with its axes in another order: name -> that array's name, and the order.
+
+        Told by value, so only where the values leave no doubt."""
+        found: dict[str, tuple[str, tuple[int, ...]]] = {}
+        for name, ref in self.partners().items():
+            a, b = self.ref.weights.get(ref), own.get(name)
+            if a is None or b is None or a.size != b.size or a.ndim > 5:
+                continue
+            fitting = [o for o in permutations(range(a.ndim)) if np.array_equal(a.transpose(o).reshape(b.shape), b)]
+            if len(fitting) == 1 or a.ndim < 2 and fitting:
+                found[name] = ref, fitting[0]
+        return found
+
+    def _by_models(self, values: Mapping[str, Array]) -> dict[str, Array]:
+        """The way of the weights: through both models."""
         canonical = self._canonical(values)
         with _restored(self.candidate) as own:
             self.candidate.set_weights({n: np.full_like(a, np.nan) for n, a in own.items() if a.dtype.kind == "f"})
