@@ -168,8 +168,9 @@ class KerasTrainer:
     ) -> Gradients:
         import tensorflow as tf
 
-        with _as_found(self.model), no_dropout(self.model):
-            fixed = [v for v in self.model.variables if id(v) in self.names]
+        with _as_found(self.model, weights=False), no_dropout(self.model):
+            trained = {id(v) for v in self.model.trainable_variables}
+            fixed = [v for v in self.model.variables if id(v) in self.names and id(v) not in trained]
             before = [numpy_from_tensor(v).copy() for v in fixed]
             variables = list(self.model.trainable_variables)
             kept: dict[str, Any] = {}
@@ -349,9 +350,11 @@ def _outputs_kept(paths: Mapping[int, str], kept: dict[str, Any]) -> Iterator[No
 
 
 @contextmanager
-def _as_found(model: Any) -> Iterator[None]:
-    """Variables and seeds are afterwards what they were: optimizers write past ``keras.Variable.assign``."""
-    values = [(v, numpy_from_tensor(v).copy()) for v in model.variables]
+def _as_found(model: Any, *, weights: bool = True) -> Iterator[None]:
+    """Variables and seeds are afterwards what they were: optimizers write past ``keras.Variable.assign``. Trained
+    weights only where something writes them."""
+    held = model.variables if weights else model.non_trainable_variables
+    values = [(v, numpy_from_tensor(v).copy()) for v in held]
     try:
         with kept_state(model, training=True):
             yield

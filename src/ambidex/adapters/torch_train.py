@@ -107,7 +107,7 @@ class TorchTrainer:
     def gradients(
         self, example: Example, *, training: bool = False, seeds: Mapping[str, Array] | None = None
     ) -> Gradients:
-        with _as_found(self.module), _mode(self.module, training):
+        with _as_found(self.module, weights=False), _mode(self.module, training):
             buffers = {n: numpy_from_tensor(b).copy() for n, b in self.module.named_buffers()}
             kept: dict[str, torch.Tensor] = {}
             self.module.zero_grad(set_to_none=True)
@@ -382,9 +382,9 @@ def _outputs_kept(module: nn.Module, kept: dict[str, torch.Tensor]) -> Iterator[
 
 
 @contextmanager
-def _as_found(module: nn.Module) -> Iterator[None]:
-    """Weights, buffers, gradients and the random state are afterwards what they were."""
-    values = [(t, t.detach().clone()) for t in (*module.parameters(), *module.buffers())]
+def _as_found(module: nn.Module, *, weights: bool = True) -> Iterator[None]:
+    """Weights (unless nothing writes them), buffers, gradients and the random state are afterwards what they were."""
+    values = [(t, t.detach().clone()) for t in (*(module.parameters() if weights else ()), *module.buffers())]
     grads = [(p, p.grad) for p in module.parameters()]
     state = torch.random.get_rng_state()
     try:

@@ -75,8 +75,9 @@ def _clip(both: Both, ours: Form | None, theirs: Form | None) -> Outcome:
         mine = both.candidate.clip({n: given[label][n] for n in given[label] if n in both.trainable()})
         wanted |= {f"{label}|{n}": kept[n] for n in mine if n in kept}
         received |= {f"{label}|{n}": g for n, g in mine.items() if n in kept}
-    # the norm of many gradients is a long sum: a millionth of the value, times the threshold of ten
-    limits = {n: 1e-6 * floors.largest(v) + 1e-30 for n, v in wanted.items()}
+    # the norm of many gradients is a long sum in float32: a millionth of the value and more with their number
+    share = 1e-6 + floors.EPS32 * float(np.sqrt(sum(v.size for v in wanted.values()))) / 100
+    limits = {n: share * floors.largest(v) + 1e-30 for n, v in wanted.items()}
     outcome = measured(wanted, received, limits)
     if outcome.status != "different":
         return outcome
