@@ -10,9 +10,12 @@ from typing import TypeVar
 from ambidex.core.rule import Cause, Rule, Variant
 from ambidex.core.types import Call
 from ambidex.errors import RuleError
+from ambidex.rules import plugins
 
 _RULES: dict[str, Rule] = {}
-_CODE = re.compile(r"AMB[1-9]\d\d")
+_CODE = re.compile(r"[A-Z]{3,6}[1-9]\d\d")
+#: built-in rules are those of this package; no other may use its letters
+_OWN, _LETTERS = "ambidex.rules.", "AMB"
 _STAGES = {"environment", "data", "weights", "forward", "training", "loss", "gradient", "clip", "update", "schedule",
            "metric", "steps"}  # fmt: skip
 
@@ -32,9 +35,11 @@ def _problems(cls: type[Rule]) -> list[str]:
     found = []
     code = getattr(cls, "code", "")
     if not isinstance(code, str) or not _CODE.fullmatch(code):
-        found.append(f"code {code!r} is not of the form AMB123")
+        found.append(f"code {code!r} is not of the form AMB123 (three to six capitals of your own, three digits)")
     elif code in _RULES:
         found.append(f"code {code} belongs to {type(_RULES[code]).__name__} ({_place(type(_RULES[code]))})")
+    elif code.startswith(_LETTERS) != cls.__module__.startswith(_OWN):
+        found.append(f"code {code}: the letters {_LETTERS} are those of the built-in rules, others take their own")
     for what in ("name", "title"):
         if not getattr(cls, what, ""):
             found.append(f"it has no {what}")
@@ -65,14 +70,16 @@ def _place(cls: type) -> str:
 
 
 def all_rules() -> list[Rule]:
-    """Every rule, by code."""
+    """Every rule, by code; those of other packages too."""
+    plugins.load()
     return [_RULES[code] for code in sorted(_RULES)]
 
 
 def find(code: str) -> Rule:
     """The rule of a code (``AMB101``, ``amb101`` or ``101``); RuleError when there is none."""
+    plugins.load()
     wanted = code.strip().upper()
-    wanted = wanted if wanted.startswith("AMB") else f"AMB{wanted}"
+    wanted = f"AMB{wanted}" if wanted.isdigit() else wanted
     if wanted not in _RULES:
         near = [c for c in sorted(_RULES) if c[:4] == wanted[:4]] or sorted(_RULES)
         raise RuleError(f"there is no rule {code!r}", todo=f"Known ones near it: {', '.join(near[:12])}")
