@@ -84,7 +84,7 @@ def test_options_reach_the_engine(answers: Any, ambidex: Any) -> None:
         (["compare", "a", "b", "--weights", "x"], "ambidex: invalid value for '--weights': 'x' is not one of"),
         (["compar"], "ambidex: no such command 'compar'. Did you mean 'compare'? See `ambidex --help`.\n"),
         (["compare", "a", "b", "--nothing"], "ambidex: no such option: --nothing"),
-        (["record", "a"], "ambidex: missing option '--out'"),
+        (["record", "a"], "ambidex: say where the run goes"),
     ],
 )
 def test_wrong_usage_is_one_sentence_and_code_2(

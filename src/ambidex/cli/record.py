@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Optional
 
 import typer
 
 from ambidex.cli import options
+from ambidex.core.trace import Trace
+from ambidex.errors import InputError
 
 
 class Side(StrEnum):
@@ -19,7 +22,14 @@ def record(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="file.py:factory, package.module:factory or a .keras file.")
     ],
-    out: Annotated[str, typer.Option("--out", metavar="FOLDER", help="Where the trace goes.")],
+    out: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--out", metavar="FOLDER", help="Where the trace goes."),
+    ] = None,
+    golden: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--golden", metavar="FOLDER", help="Instead: a golden test for pytest."),
+    ] = None,
     inputs: options.Inputs = None,
     signature: options.Signature = None,
     side: Annotated[
@@ -36,7 +46,10 @@ def record(
     from ambidex.core import tracefile
 
     words.check_writable(json)
-    tracefile.check_target(out)
+    if (out is None) == (golden is None):
+        raise InputError("say where the run goes", todo="Give --out FOLDER, or --golden FOLDER for a golden test")
+    target = out if out is not None else str(Path(golden or "") / "trace")
+    tracefile.check_target(target)
     with words.foreign_code(debug), StepProgress() as progress:
         progress(f"run {model}", 0.0)
         trace = api.record(
@@ -47,7 +60,7 @@ def record(
             trust=trust,
         )
         progress("saving", 0.0)
-        folder = tracefile.save_trace(trace, out)
+        folder = tracefile.save_trace(trace, out) if out is not None else _golden(trace, golden or "", model)
     size = sum(file.stat().st_size for file in folder.iterdir())
     if json is not None:
         summary = {
@@ -63,5 +76,14 @@ def record(
         words.put_json(json, words.as_json(summary))
     if json != "-":
         words.out(f"recorded {len(trace.calls)} calls of {len(trace.layers)} layers in {folder} ({size / 1e6:.1f} MB)")
-        words.out(f"compare it with: ambidex compare {folder} CANDIDATE")
+        if golden is not None:
+            words.out(f"run it with: pytest {golden}   (other implementations: MODELS in {golden}/test_golden.py)")
+        else:
+            words.out(f"compare it with: ambidex compare {folder} CANDIDATE")
     return 0
+
+
+def _golden(trace: Trace, folder: str, model: str) -> Path:
+    from ambidex import golden
+
+    return golden.write(trace, folder, model) / "trace"
