@@ -27,6 +27,11 @@ def adapter(framework: str) -> Any:
     return importlib.import_module(ADAPTERS[framework])
 
 
+def alone(framework: str) -> Any:
+    """The module of a framework's adapter that takes one layer out of a model."""
+    return importlib.import_module(ADAPTERS[framework].rstrip("_") + "_alone")
+
+
 def is_model(obj: Any) -> bool:
     """Whether one of the adapters takes this object; imports no framework that is not loaded yet."""
     return _adapter_of(obj) is not None

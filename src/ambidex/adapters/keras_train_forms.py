@@ -72,8 +72,11 @@ _LOSSES: dict[str, Callable[[Mapping[str, Any]], tuple[str, dict[str, Any]] | No
 _ELEMENTWISE = {"MSE", "MAE", "Huber", "LogCosh", "Hinge", "Poisson", "BinaryCrossEntropy", "FocalBinary"}
 
 
-def loss_form(loss: Any, class_weight: Mapping[int, float] | None) -> Form:
-    """A loss object, function or name of ``keras.losses``; "" for anything else."""
+def loss_form(loss: Any, class_weight: Mapping[int, float] | None, weight: float = 1.0, classes: int = 0) -> Form:
+    """A loss object, function or name of ``keras.losses``; "" for anything else.
+
+    ``weight``: that of the loss among those of the model. ``classes``: size of the output's last axis, 0 if unknown.
+    """
     form = Form("", cls=name_of(loss), source=source_of(loss))
     found = _as_object(loss)
     made = None
@@ -85,11 +88,14 @@ def loss_form(loss: Any, class_weight: Mapping[int, float] | None) -> Form:
             form.op, form.attrs = made
             _reduced(form, str(config.get("reduction", "sum_over_batch_size")))
     if form.op and class_weight:
-        if form.op not in ("CrossEntropy", "BinaryCrossEntropy"):
+        # Keras takes the largest of several targets for the class: that of no single one where they are independent
+        if form.op not in ("CrossEntropy", "BinaryCrossEntropy") or (form.op == "BinaryCrossEntropy" and classes > 1):
             form.op, form.attrs = "", {}
         else:
-            size = max(2, 1 + max(int(k) for k in class_weight))
+            size = max(2, classes, 1 + max(int(k) for k in class_weight))
             form.attrs["class_weights"] = [float(class_weight.get(i, 1.0)) for i in range(size)]
+    if form.op and weight != 1.0:
+        form.attrs["factor"] = float(weight)
     return form
 
 
@@ -162,7 +168,7 @@ def optimizer_form(optimizer: Any, model: Any, names: Mapping[int, str], source:
     form = Form("", cls=cls, source=source or built_at(optimizer))
     if not type(optimizer).__module__.startswith("keras.") or cls not in _OPTIMIZERS:
         return form
-    config = optimizer.get_config()
+    config = {**vars(optimizer), "beta_2_decay": getattr(optimizer, "beta_2_decay", None)}
     form.op, make = _OPTIMIZERS[cls]
     decay = float(config.get("weight_decay") or 0.0)
     form.attrs = {"learning_rate": first_rate(optimizer), "weight_decay": decay, "decoupled": True, **make(config)}
@@ -238,26 +244,44 @@ def _cosine(c: Mapping[str, Any]) -> tuple[float, str, dict[str, Any]]:
     return base, "Cosine", attrs
 
 
-def rate_and_schedule(rate: Any) -> tuple[float | None, tuple[str, dict[str, Any], str] | None]:
+def rate_and_schedule(optimizer: Any) -> tuple[float | None, tuple[str, dict[str, Any], str] | None]:
     """The rate that an optimizer starts from, and its schedule as (op, attributes, class) where it has one."""
-    if isinstance(rate, Mapping):
-        rate = keras.optimizers.schedules.deserialize(rate)
+    rate = optimizer._learning_rate
     if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
         cls = type(rate).__name__
         if cls in _SCHEDULES and type(rate).__module__.startswith("keras."):
             base, op, attrs = _SCHEDULES[cls](rate.get_config())
             return float(base), (op, attrs, cls)
         return None, ("", {}, cls)
-    return float(rate), None
+    if isinstance(rate, keras.Variable) or not callable(rate):
+        return float(rate), None
+    return None, ("", {}, name_of(rate))
+
+
+def rate_at(optimizer: Any, step: int) -> float:
+    """The learning rate when the optimizer's counter stands at ``step``; a plain function is not told."""
+    rate = optimizer._learning_rate
+    if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
+        return float(rate(keras.ops.convert_to_tensor(step, "int32")))
+    return float(rate() if callable(rate) and not isinstance(rate, keras.Variable) else rate)
 
 
 def first_rate(optimizer: Any) -> float:
     """The rate that everything starts from: with a warm-up the one that it leads to."""
-    base, schedule = rate_and_schedule(optimizer.get_config()["learning_rate"])
-    if base is not None:
-        return base
-    assert schedule is not None
-    return float(optimizer._learning_rate(keras.ops.convert_to_tensor(0, "int32")))
+    base, _ = rate_and_schedule(optimizer)
+    return base if base is not None else _peak(lambda step: rate_at(optimizer, step))
+
+
+def _peak(rate: Callable[[int], float]) -> float:
+    """The largest rate of a schedule that has no formula here: it rises to it, if at all, and falls from there."""
+    steps = sorted({0, *(int(1.5**k) for k in range(32))})  # to 287,000 steps
+    rates = [rate(s) for s in steps]
+    top = max(range(len(steps)), key=lambda i: rates[i])
+    low, high = steps[max(0, top - 1)], steps[min(len(steps) - 1, top + 1)]
+    while high - low > 2:  # the top lies between the neighbours of the largest
+        middle = (low + high) // 2
+        low, high = (middle, high) if rate(middle) < rate(middle + 1) else (low, middle + 1)
+    return max(rates[top], *(rate(s) for s in range(low, high + 1)))
 
 
 def metric_form(metric: Any) -> Form:
@@ -268,18 +292,21 @@ def metric_form(metric: Any) -> Form:
         return form
     simple = {"MeanSquaredError", "MeanAbsoluteError", "RootMeanSquaredError"}
     kinds = {"BinaryAccuracy": "binary", "SparseCategoricalAccuracy": "sparse", "CategoricalAccuracy": "categorical"}
-    if cls == "AUC" and metric.summation_method.value == "interpolation" and not metric.multi_label:
-        form.op = "AUC"
-        form.attrs = {"curve": metric.curve.value, "thresholds": metric.num_thresholds,
-                      "from_logits": bool(metric._from_logits)}  # fmt: skip
+    if cls == "AUC":
+        even = not metric._init_from_thresholds  # thresholds of the user's own are not spaced evenly
+        if metric.summation_method.value == "interpolation" and not metric.multi_label and even:
+            form.op = "AUC"
+            form.attrs = {"curve": metric.curve.value, "thresholds": metric.num_thresholds,
+                          "from_logits": bool(metric._from_logits)}  # fmt: skip
     elif cls in kinds:
         form.op, form.attrs = "Accuracy", {"kind": kinds[cls]}
         if cls == "BinaryAccuracy":
             form.attrs["threshold"] = float(metric.get_config().get("threshold", 0.5))
     elif cls in simple:
         form.op = cls
-    elif cls in ("Precision", "Recall") and len(metric.thresholds) == 1 and metric.class_id is None:
-        form.op, form.attrs = cls, {"threshold": float(metric.thresholds[0])}
+    elif cls in ("Precision", "Recall"):
+        if len(metric.thresholds) == 1 and metric.class_id is None and metric.top_k is None:
+            form.op, form.attrs = cls, {"threshold": float(metric.thresholds[0])}
     elif cls in ("TopKCategoricalAccuracy", "SparseTopKCategoricalAccuracy"):
         form.op, form.attrs = "TopK", {"k": int(metric.get_config().get("k", 5))}
     return form

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import keras
 
+from ambidex.adapters.keras_composites import set_in_dict
+
 #: attributes of layers that say how much is dropped or how strong the noise is
-_RATES = ("rate", "dropout", "recurrent_dropout", "stddev", "_dropout")
+_RATES = ("rate", "dropout", "recurrent_dropout", "stddev")
+#: attention is not among them: whether it drops decides how Keras computes it; its dropout is a layer or a function
 _NOISY = {"Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "GaussianDropout", "AlphaDropout",
           "GaussianNoise", "LSTM", "LSTMCell", "GRU", "GRUCell", "SimpleRNN", "SimpleRNNCell", "ConvLSTM1D",
-          "ConvLSTM2D", "ConvLSTM3D", "MultiHeadAttention", "GroupedQueryAttention", "Attention",
-          "AdditiveAttention"}  # fmt: skip
+          "ConvLSTM2D", "ConvLSTM3D"}  # fmt: skip
+#: the base class of layers that change images at random while they train
+_AUGMENTING = "BaseImagePreprocessingLayer"
+
+
+def _handed_on(x: Any, *args: Any, **kwargs: Any) -> Any:
+    return x
 
 
 @contextmanager
@@ -21,29 +30,33 @@ def no_dropout(model: Any) -> Iterator[None]:
     """Layers, cells and the functions of ``keras.random`` and ``tf.nn``; all is put back afterwards."""
     import tensorflow as tf
 
-    before: list[tuple[Any, str, Any]] = []
-
-    def put(owner: Any, name: str, value: Any) -> None:
-        before.append((owner, name, getattr(owner, name)))
-        object.__setattr__(owner, name, value) if not isinstance(owner, type(tf)) else setattr(owner, name, value)
-
-    for layer in _all(model):
-        if any(c.__name__ in _NOISY for c in type(layer).__mro__):
-            for name in _RATES:
-                if isinstance(vars(layer).get(name), float) and vars(layer)[name]:
-                    put(layer, name, 0.0)
-    try:
-        for owner, names in (
-            (keras.random, ("dropout",)),
-            (keras.src.backend.random, ("dropout",)),
-            (tf.nn, ("dropout",)),
+    with ExitStack() as stack:
+        for layer in _all(model):
+            classes = {c.__name__ for c in type(layer).__mro__}
+            if classes & _NOISY:
+                for name in _RATES:
+                    if isinstance(vars(layer).get(name), float) and vars(layer)[name]:
+                        stack.enter_context(set_in_dict(layer, name, 0.0))
+            elif _AUGMENTING in classes:
+                stack.enter_context(set_in_dict(layer, "call", _not_training(layer.call)))
+        # keras.random.dropout, also where it was imported by name, calls the one of tf.nn.experimental
+        for owner, name in (
+            (keras.random, "dropout"),
+            (keras.src.backend.random, "dropout"),
+            (tf.nn, "dropout"),
+            (tf.nn.experimental, "stateless_dropout"),
         ):
-            for name in names:
-                put(owner, name, lambda x, *args, **kwargs: x)
+            stack.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, _handed_on)
         yield
-    finally:
-        for owner, name, value in reversed(before):
-            object.__setattr__(owner, name, value) if not isinstance(owner, type(tf)) else setattr(owner, name, value)
+
+
+def _not_training(call: Any) -> Any:
+    @functools.wraps(call)
+    def still(*args: Any, **kwargs: Any) -> Any:
+        return call(*args[:1], **{**kwargs, "training": False})
+
+    return still
 
 
 def _all(model: Any) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 
@@ -64,6 +64,10 @@ def compare(
         Optional[str],  # noqa: UP045
         typer.Option("--patch", metavar="FILE", help="Write the fixes that are one expression as a diff."),
     ] = None,
+    shrink: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--shrink", metavar="FOLDER", help="Save each layer without a known cause as a pair of its own."),
+    ] = None,
     json: options.Json = None,
     html: options.Html = None,
     trust: options.Trust = False,
@@ -93,4 +97,25 @@ def compare(
     from ambidex.cli.show import show
 
     show(result, json_path=json, html_path=html, patch_path=patch)
+    if shrink is not None:
+        _shrink(result, reference, candidate, shrink, inputs, signature, debug=debug, quiet=json == "-")
     return result.exit_code
+
+
+def _shrink(
+    result: Any, reference: str, candidate: str, folder: str, inputs: Any, signature: Any, *, debug: bool, quiet: bool
+) -> None:
+    """Write the small pairs and say how they are run; what could not be made small, with the reason."""
+    from ambidex import shrink
+    from ambidex.cli import words
+
+    with words.foreign_code(debug):
+        made = shrink.save(result, reference, candidate, folder, inputs=inputs, signature=signature)
+    if quiet:
+        return
+    if not made.folders and not made.left:
+        words.out("nothing to shrink: every finding has a known cause")
+    for one in made.folders:
+        words.out(f"shrunk: cd {one} && ambidex compare pair.py:reference pair.py:candidate --inputs pair.py:inputs")
+    for finding, why in made.left:
+        words.out(f"not shrunk: {finding.where.candidate or finding.where.reference or finding.code}: {why}")
