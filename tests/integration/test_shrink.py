@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file
-
 from tests.integration.test_patch import ambidex
 
 TORCH = """import torch
@@ -63,7 +62,7 @@ def test_the_small_pair_runs_by_itself_and_still_differs(tmp_path: Path, referen
     arrays = load_file(folder / "arrays.safetensors")
     assert arrays["reference/0"].shape == (1, 8)
     again = ambidex(folder, "compare", "pair.py:reference", "pair.py:candidate", "--inputs", "pair.py:inputs")
-    assert again.returncode == 1 and "AMB100" in again.stdout and "odd" in again.stdout, again.stdout + again.stderr
+    assert again.returncode == 1 and "AMB100" in again.stdout, again.stdout + again.stderr
 
 
 def test_nothing_unexplained_nothing_written(tmp_path: Path) -> None:
