@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import keras
 import numpy as np
-from keras.src.trainers.compile_utils import CompileLoss, get_metric
+from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics, get_metric
 from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_sample_weights
 
-from ambidex.adapters.keras_inputs import Arguments, outputs_by_name
+from ambidex.adapters.keras_inputs import Arguments, is_graph, outputs_by_name
 from ambidex.adapters.keras_state import kept_state
 from ambidex.adapters.keras_tensors import BACKEND, is_float, numpy_from_tensor
 from ambidex.adapters.keras_train_forms import (
@@ -19,17 +19,17 @@ from ambidex.adapters.keras_train_forms import (
     first_rate,
     loss_form,
     metric_form,
-    name_of,
     optimizer_form,
     rate_and_schedule,
-    source_of,
+    rate_at,
 )
+from ambidex.adapters.keras_train_given import Optimizers, checked, only, with_compiled
 from ambidex.adapters.keras_train_quiet import no_dropout
+from ambidex.adapters.keras_train_watch import outputs_kept
+from ambidex.adapters.keras_train_words import source_of, user
 from ambidex.core.training import Example, Form, Gradients, LossValue, Steps
 from ambidex.core.types import Array
 from ambidex.errors import InputError, RunError, UnsupportedError
-
-_KNOWN = ("loss", "optimizer", "class_weight", "metric", "compiled")
 
 
 def trainer(model: Any, given: Mapping[str, Any] | None) -> KerasTrainer:
@@ -41,39 +41,7 @@ def trainer(model: Any, given: Mapping[str, Any] | None) -> KerasTrainer:
             "they go back through TensorFlow's tape",
             "Set KERAS_BACKEND=tensorflow",
         )
-    words = dict(given or {})
-    unknown = [n for n in words if n not in _KNOWN]
-    if unknown:
-        raise InputError(
-            f"the Keras side does not know {unknown[0]!r}", todo=f"It takes {', '.join(_KNOWN)}, all of them optional"
-        )
-    weights = words.get("class_weight")
-    if weights is not None and not isinstance(weights, Mapping):
-        raise InputError(
-            "class_weight of the Keras side is no dictionary", todo="Give {class: weight}, as fit takes it"
-        )
-    return KerasTrainer(model, _compiled(model.model, words))
-
-
-def _compiled(model: Any, words: dict[str, Any]) -> dict[str, Any]:
-    """The parts of a compiled model, under those that are given one by one."""
-    if "compiled" in words:
-        with _as_found(model):
-            made = _user("compiled", words.pop("compiled"), model)
-        if not getattr(made, "compiled", False):
-            raise InputError("compiled of the Keras side returned no compiled model", todo="Return model after compile")
-        model = made
-    if not getattr(model, "compiled", False):
-        return words
-    found: dict[str, Any] = {}
-    if getattr(model, "loss", None) is not None:
-        found["loss"] = model.loss
-    if getattr(model, "optimizer", None) is not None:
-        found["optimizer"] = model.optimizer
-    metrics = keras.tree.flatten(getattr(getattr(model, "_compile_metrics", None), "_user_metrics", None))
-    if metrics and metrics[0] is not None:
-        found["metric"] = metrics[0]
-    return {**found, **words}
+    return KerasTrainer(model, with_compiled(model.model, checked(given), _as_found))
 
 
 class KerasTrainer:
@@ -82,27 +50,36 @@ class KerasTrainer:
     framework = "keras"
 
     def __init__(self, adapter: Any, words: Mapping[str, Any]) -> None:
-        self.model, self.words = adapter.model, words
-        self.names: dict[int, str] = adapter._tree().names
-        self.paths = {id(o): path for path, o in adapter._tree().objects.items()}
+        self.model, self.words, self.tree = adapter.model, words, adapter._tree()
+        self.names: dict[int, str] = self.tree.names
+        self.output_names = getattr(self.model, "output_names", None)
         self.accumulate, self.averages = 1, True
         self.forms: dict[str, Form] = {}
         if "loss" in words:
-            self.forms["loss"] = loss_form(words["loss"], words.get("class_weight"))
+            self.forms["loss"] = self._loss_form()
         if "metric" in words:
-            self.forms["metric"] = metric_form(self._metric_object(words["metric"]))
+            self.forms["metric"] = metric_form(self._metric_object(only(words["metric"])))
         if "optimizer" in words:
-            self._describe(self._fresh())
+            policy = getattr(getattr(self.model, "dtype_policy", None), "name", "")
+            self.optimizers = Optimizers(words["optimizer"], policy)
+            self._describe(self.optimizers.fresh())
+
+    def _loss_form(self) -> Form:
+        weights = [w for w in keras.tree.flatten(self.words.get("loss_weights")) if w is not None]
+        loss = only(self.words["loss"]) if len(weights) < 2 else self.words["loss"]
+        shape = self.model.output_shape if is_graph(self.model) else None
+        single = isinstance(shape, tuple) and shape and all(n is None or isinstance(n, int) for n in shape)
+        classes = int(shape[-1] or 0) if single and shape is not None else 0
+        return loss_form(loss, self.words.get("class_weight"), weights[0] if weights else 1.0, classes)
 
     def _describe(self, optimizer: Any) -> None:
-        given = self.words["optimizer"]
-        source = source_of(given)
+        source = source_of(self.words["optimizer"])
         self.forms["optimizer"] = optimizer_form(optimizer, self.model, self.names, source)
         self.accumulate = int(optimizer.gradient_accumulation_steps or 1)
         clip = clip_form(optimizer, self.forms["optimizer"].source)
         if clip is not None:
             self.forms["clip"] = clip
-        _, schedule = rate_and_schedule(optimizer.get_config()["learning_rate"])
+        _, schedule = rate_and_schedule(optimizer)
         if schedule is not None:
             op, attrs, cls = schedule
             if op and self.accumulate > 1:  # Keras asks the schedule with the number of the micro-step
@@ -121,32 +98,45 @@ class KerasTrainer:
         return LossValue(float(value), {n: _dense(g) for n, g in found.items() if g is not None})
 
     def _loss(self, outputs: Any, targets: Any, weights: Array | None) -> Any:
+        """As compile and fit have it: penalties, of weights or of activations, are no part of it."""
+        if targets is None:
+            raise InputError("the Keras side's loss needs targets")
         y = keras.tree.map_structure(keras.ops.convert_to_tensor, targets)
         class_weight = self.words.get("class_weight")
         if class_weight:
-            by_class = class_weight_to_sample_weights(y, class_weight)
-            weights = by_class if weights is None else weights * by_class
-        given = self.words["loss"]
-        loss = given if isinstance(given, CompileLoss) else CompileLoss(given)
-        value = _user("loss", loss, y, outputs, weights)
+            if weights is not None:
+                raise InputError("the Keras side has class_weight and weights of samples", "fit takes one of them")
+            if keras.tree.is_nested(y):
+                raise InputError("class_weight of the Keras side with several outputs", "fit takes it for one output")
+            weights = user("class_weight", class_weight_to_sample_weights, y, class_weight)
+        loss = user("loss", CompileLoss, self.words["loss"], self.words.get("loss_weights"),
+                    output_names=self.output_names)  # fmt: skip
+        value = user("loss", loss, y, outputs, weights)
         if value is None:
             raise RunError("the Keras side's loss returned nothing")
         return value
 
     def metric(self, outputs: Mapping[str, Array], targets: Any, weights: Array | None = None) -> float:
-        y, out = (
-            keras.tree.map_structure(keras.ops.convert_to_tensor, targets),
-            _rebuilt({n: keras.ops.convert_to_tensor(v) for n, v in outputs.items()}),
-        )
-        metric = self._metric_object(self.words["metric"], y, out)
+        """Weights of the samples count where the metric is one of ``weighted_metrics``, as in fit."""
+        y = keras.tree.map_structure(keras.ops.convert_to_tensor, targets)
+        out = _rebuilt({n: keras.ops.convert_to_tensor(v) for n, v in outputs.items()})
+        weights = weights if self.words.get("weighted") else None
+        if keras.tree.is_nested(out) and len(outputs) > 1:
+            metric: Any = CompileMetrics(self.words["metric"], None, output_names=self.output_names)
+        else:
+            metric = self._metric_object(only(self.words["metric"]), y, out)
         if not isinstance(metric, keras.metrics.Metric):
-            return float(np.mean(keras.ops.convert_to_numpy(_user("metric", metric, y, out))))
-        before = [(v, numpy_from_tensor(v).copy()) for v in metric.variables]
+            return _number(user("metric", metric, y, out))
+        known = [m for m in keras.tree.flatten(self.words["metric"]) if isinstance(m, keras.metrics.Metric)]
+        before = [(v, numpy_from_tensor(v).copy()) for m in known for v in m.variables]
         try:
-            metric.reset_state()
-            _user("metric", metric.update_state, y, out, *([] if weights is None else [weights]))
-            return float(metric.result())
+            for m in known:
+                m.reset_state()
+            user("metric", metric.update_state, y, out, *([] if weights is None else [weights]))
+            return _number(user("metric", metric.result))
         finally:
+            for m in known:
+                m.reset_state()  # one that made its variables just now
             for v, value in before:
                 v.assign(value)
 
@@ -160,7 +150,7 @@ class KerasTrainer:
             except ValueError:
                 if y is None:
                     return given
-        return _user("metric", get_metric, given, y, out)
+        return user("metric", get_metric, given, y, out)
 
     # ------------------------------------------------------------------------------------------------------ gradients
     def gradients(
@@ -168,20 +158,23 @@ class KerasTrainer:
     ) -> Gradients:
         import tensorflow as tf
 
+        if seeds is None:
+            self._follows("loss")
         with _as_found(self.model, weights=False), no_dropout(self.model):
-            trained = {id(v) for v in self.model.trainable_variables}
+            variables = list(self.model.trainable_variables)
+            trained = {id(v) for v in variables}
             fixed = [v for v in self.model.variables if id(v) in self.names and id(v) not in trained]
             before = [numpy_from_tensor(v).copy() for v in fixed]
-            variables = list(self.model.trainable_variables)
             kept: dict[str, Any] = {}
-            with tf.GradientTape() as tape, _outputs_kept(self.paths, kept):
+            with tf.GradientTape() as tape, outputs_kept(self.tree, kept):
                 output = self._forward(example, training)
                 named = dict(outputs_by_name(output))
                 if seeds is None:
-                    value = self._loss(output, example.targets, example.weights)
-                    total = value + sum(self.model.losses)
+                    total = self._loss(output, example.targets, example.weights) + self._of_activations()
                 else:
-                    total = sum(_towards(named[n], g) for n, g in seeds.items() if n in named)
+                    total = sum(
+                        (_towards(named[n], g) for n, g in seeds.items() if n in named), tf.zeros((), "float64")
+                    )
             loss = float(total) if seeds is None else float("nan")
             found = tape.gradient(total, [named, [v.value for v in variables], kept])
             return Gradients(
@@ -194,104 +187,109 @@ class KerasTrainer:
                  if not np.array_equal(numpy_from_tensor(v), old)},
             )  # fmt: skip
 
+    def _follows(self, *parts: str) -> None:
+        """Whether the side's own training can be followed. Raises InputError and UnsupportedError."""
+        for part in parts:
+            if part not in self.forms:
+                raise InputError(f"the Keras side has no {part}")
+        if "own_step" in self.words:
+            raise UnsupportedError(
+                f"{self.words['own_step']} is the user's own: how it trains is not followed",
+                todo="Say loss and optimizer one by one",
+            )
+
     def _forward(self, example: Example, training: bool) -> Any:
         arguments = Arguments(self.model, example.batch)
-        return _user("call", arguments.call, training)
+        return user("call", arguments.call, training)
+
+    def _of_weights(self) -> list[Any]:
+        """Variables that are trained and have a penalty."""
+        return [v for v in self.model.trainable_variables if getattr(v, "regularizer", None) is not None]
+
+    def _of_activations(self) -> Any:
+        """What layers added to the loss in the forward pass just run; Keras lists penalties of weights behind it."""
+        added = list(self.model.losses)
+        added = added[: len(added) - len(self._of_weights())]
+        return sum((keras.ops.sum(keras.ops.cast(x, keras.config.floatx())) for x in added), 0.0)
+
+    def _penalty(self) -> Any:
+        """Penalties of the weights, float64."""
+        return sum((keras.ops.sum(keras.ops.cast(v.regularizer(v), "float64")) for v in self._of_weights()), 0.0)
 
     # -------------------------------------------------------------------------------------------------------- updates
-    def _fresh(self, **changes: Any) -> Any:
-        """A new optimizer with the user's settings, some of them changed."""
-        given = self.words["optimizer"]
-        if isinstance(given, str):
-            given = keras.optimizers.get(given)
-        original = given if isinstance(given, keras.optimizers.Optimizer) else _user("optimizer", given)
-        if isinstance(original, str):
-            original = keras.optimizers.get(original)
-        if not isinstance(original, keras.optimizers.Optimizer):
-            raise InputError(
-                f"optimizer of the Keras side is {type(original).__name__}",
-                todo="Give a keras optimizer, or a function that makes one",
-            )
-        if type(original).__name__ == "LossScaleOptimizer":
-            raise UnsupportedError("a LossScaleOptimizer is not followed", todo="Give the optimizer inside it")
-        config = original.get_config() | changes
-        made = _user("optimizer", type(original).from_config, config)
-        for name in ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern"):
-            if hasattr(original, name):
-                setattr(made, name, getattr(original, name))
-        return made
-
     def clip(self, gradients: Mapping[str, Array]) -> dict[str, Array]:
-        optimizer = self._fresh()
-        names = [n for n in gradients if n in set(self.names.values())]
-        cut = optimizer._clip_gradients([keras.ops.convert_to_tensor(gradients[n]) for n in names])
+        if "clip" not in self.forms:
+            return {n: np.array(g) for n, g in gradients.items()}
+        known = set(self.names.values())
+        names = [n for n in gradients if n in known]
+        cut = self.optimizers.fresh()._clip_gradients([keras.ops.convert_to_tensor(gradients[n]) for n in names])
         return {n: _dense(g) for n, g in zip(names, cut, strict=True)}
 
     def update(self, gradients: Sequence[Mapping[str, Array]], factors: Sequence[float]) -> list[dict[str, Array]]:
         import tensorflow as tf
 
+        self._follows("optimizer")
         found: list[dict[str, Array]] = []
-        rate = first_rate(self._fresh())
+        rate = first_rate(self.optimizers.fresh())
         with _as_found(self.model):
-            optimizer = self._fresh(
+            optimizer = self.optimizers.fresh(
                 clipnorm=None, clipvalue=None, global_clipnorm=None, gradient_accumulation_steps=None, use_ema=False,
-                learning_rate=rate,
+                ema_overwrite_frequency=None, learning_rate=rate,
             )  # fmt: skip
-            variables = [v for v in self.model.trainable_variables if id(v) in self.names]
-            optimizer.build(variables)
+            variables = self._variables()
+            user("optimizer", optimizer.build, variables)
             for factor, one in zip(factors, gradients, strict=True):
                 optimizer.learning_rate = rate * factor
                 with tf.GradientTape() as tape:
-                    penalty = sum(self._weight_penalties(), tf.constant(0.0))
+                    penalty = tf.convert_to_tensor(self._penalty())
                 extra = tape.gradient(penalty, [v.value for v in variables])
                 total = [_sum(one.get(self.names[id(v)]), e, v) for v, e in zip(variables, extra, strict=True)]
-                optimizer.apply(total, variables)
-                found.append({n: numpy_from_tensor(v).copy() for v in self.model.variables
-                              if (n := self.names.get(id(v))) is not None})  # fmt: skip
+                if any(g is not None for g in total):
+                    user("optimizer", optimizer.apply, total, variables)
+                found.append(self._values())
         return found
 
-    def _weight_penalties(self) -> list[Any]:
-        """Of the weights alone: penalties of activations belong to the loss."""
-        regular = [(v, getattr(v, "regularizer", None)) for v in self.model.trainable_variables]
-        return [r(v.value) for v, r in regular if r is not None]
+    def _variables(self) -> list[Any]:
+        return [v for v in self.model.trainable_variables if id(v) in self.names]
+
+    def _values(self) -> dict[str, Array]:
+        known = {self.names[id(v)]: v for v in self.model.variables if id(v) in self.names}
+        return {n: numpy_from_tensor(v).copy() for n, v in known.items()}
 
     def rates(self, count: int) -> list[float]:
         """What the schedule says for each update. With accumulation it is asked with the number of the micro-step."""
-        rate = self._fresh()._learning_rate
-        if not isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
-            return [float(rate)] * count
-        n = self.accumulate
-        return [float(rate(keras.ops.convert_to_tensor(k * n + n - 1, "int32"))) for k in range(count)]
+        optimizer, n = self.optimizers.fresh(), self.accumulate
+        return [rate_at(optimizer, k * n + n - 1) for k in range(count)]
 
     def steps(self, examples: Sequence[Example]) -> Steps:
         import tensorflow as tf
 
+        self._follows("loss", "optimizer")
         losses: list[float] = []
         with _as_found(self.model), no_dropout(self.model):
-            optimizer = self._fresh()
-            variables = [v for v in self.model.trainable_variables if id(v) in self.names]
-            optimizer.build(variables)
+            optimizer = self.optimizers.training()
+            variables = self._variables()
+            user("optimizer", optimizer.build, variables)
             for example in examples:
                 with tf.GradientTape() as tape:
-                    value = self._loss(self._forward(example, True), example.targets, example.weights)
-                    total = value + sum(self.model.losses)
-                losses.append(float(value))  # penalties of the weights are part of the update, as decay is
-                optimizer.apply(tape.gradient(total, [v.value for v in variables]), variables)
-            return Steps(losses, {n: numpy_from_tensor(v).copy() for v in self.model.variables
-                                  if (n := self.names.get(id(v))) is not None})  # fmt: skip
+                    output = self._forward(example, True)
+                    value = self._loss(output, example.targets, example.weights) + self._of_activations()
+                    # penalties of the weights are part of the update, as decay is
+                    total = optimizer.scale_loss(value + keras.ops.cast(self._penalty(), value.dtype))
+                losses.append(float(value))
+                user("optimizer", optimizer.apply, tape.gradient(total, [v.value for v in variables]), variables)
+            return Steps(losses, self._values())
 
 
 # ---------------------------------------------------------------------------------------------------------------- small
-def _user(what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    if not callable(function):
-        raise InputError(f"{what} of the Keras side is {name_of(function)!r}, no function")
+def _number(value: Any) -> float:
+    """One number of what a metric gave: the first of several by name."""
+    if isinstance(value, Mapping) and value:
+        value = next(iter(value.values()))
     try:
-        return function(*args, **kwargs)
-    except (RunError, InputError, UnsupportedError):
-        raise
-    except Exception as e:
-        why = (str(e).strip().splitlines() or [""])[0][:300]
-        raise RunError(f"{what} of the Keras side raised {type(e).__name__}", why) from e
+        return float(np.mean(keras.ops.convert_to_numpy(value)))
+    except (TypeError, ValueError) as e:
+        raise RunError(f"the Keras side's metric returned {type(value).__name__}", todo="Return a number") from e
 
 
 def _towards(output: Any, gradient: Array) -> Any:
@@ -323,30 +321,6 @@ def _rebuilt(outputs: Mapping[str, Any]) -> Any:
     if list(outputs) == [str(i) for i in range(len(outputs))]:
         return list(outputs.values())
     return dict(outputs)
-
-
-@contextmanager
-def _outputs_kept(paths: Mapping[int, str], kept: dict[str, Any]) -> Iterator[None]:
-    """The first output of each call of a known layer, by the key of a recorded call."""
-    original = keras.layers.Layer.__call__
-    counts: dict[str, int] = {}
-
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        made = original(self, *args, **kwargs)
-        path = paths.get(id(self))
-        if path is not None:
-            number = counts.get(path, 0)
-            counts[path] = number + 1
-            found = outputs_by_name(made)
-            if found and is_float(found[0][1]):
-                kept[f"{path}#{number}"] = found[0][1]
-        return made
-
-    keras.layers.Layer.__call__ = call
-    try:
-        yield
-    finally:
-        keras.layers.Layer.__call__ = original
 
 
 @contextmanager

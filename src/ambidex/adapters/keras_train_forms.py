@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
 
+from ambidex.adapters.keras_composites import set_in_dict
 from ambidex.adapters.keras_sources import built_at
+from ambidex.adapters.keras_train_words import name_of, source_of, user
 from ambidex.core.training import Form
 from ambidex.core.types import Source
-
-
-def source_of(thing: Any) -> Source | None:
-    """Where the user wrote it: a function's first line, or where an object was built."""
-    while isinstance(thing, functools.partial):
-        thing = thing.func
-    found = built_at(thing) if not isinstance(thing, str) else None
-    if found is not None:
-        return found
-    code = getattr(inspect.unwrap(thing) if callable(thing) else None, "__code__", None)
-    if code is None or "site-packages" in code.co_filename:
-        return None
-    return Source(code.co_filename, code.co_firstlineno)
-
-
-def name_of(thing: Any) -> str:
-    while isinstance(thing, functools.partial):
-        thing = thing.func
-    return thing if isinstance(thing, str) else str(getattr(thing, "__name__", type(thing).__name__))
 
 
 # -------------------------------------------------------------------------------------------------------------- losses
@@ -88,11 +71,11 @@ def loss_form(loss: Any, class_weight: Mapping[int, float] | None, weight: float
             form.op, form.attrs = made
             _reduced(form, str(config.get("reduction", "sum_over_batch_size")))
     if form.op and class_weight:
-        # Keras takes the largest of several targets for the class: that of no single one where they are independent
-        if form.op not in ("CrossEntropy", "BinaryCrossEntropy") or (form.op == "BinaryCrossEntropy" and classes > 1):
+        if form.op not in ("CrossEntropy", "BinaryCrossEntropy"):
             form.op, form.attrs = "", {}
         else:
-            size = max(2, classes, 1 + max(int(k) for k in class_weight))
+            known = classes if form.op == "CrossEntropy" else 2
+            size = max(2, known, 1 + max(int(k) for k in class_weight))
             form.attrs["class_weights"] = [float(class_weight.get(i, 1.0)) for i in range(size)]
     if form.op and weight != 1.0:
         form.attrs["factor"] = float(weight)
@@ -168,7 +151,7 @@ def optimizer_form(optimizer: Any, model: Any, names: Mapping[int, str], source:
     form = Form("", cls=cls, source=source or built_at(optimizer))
     if not type(optimizer).__module__.startswith("keras.") or cls not in _OPTIMIZERS:
         return form
-    config = {**vars(optimizer), "beta_2_decay": getattr(optimizer, "beta_2_decay", None)}
+    config = optimizer_config(optimizer)
     form.op, make = _OPTIMIZERS[cls]
     decay = float(config.get("weight_decay") or 0.0)
     form.attrs = {"learning_rate": first_rate(optimizer), "weight_decay": decay, "decoupled": True, **make(config)}
@@ -185,6 +168,16 @@ def optimizer_form(optimizer: Any, model: Any, names: Mapping[int, str], source:
         elif decay and not _decays(optimizer, model, number):
             form.by_weight[name] = {"weight_decay": 0.0}
     return form
+
+
+def optimizer_config(optimizer: Any) -> dict[str, Any]:
+    """Its settings, the learning rate as it is: schedules and functions of the user's own cannot be written down."""
+    rate = optimizer._learning_rate
+    if isinstance(rate, keras.Variable) or not callable(rate):
+        return dict(optimizer.get_config())
+    with set_in_dict(optimizer, "_learning_rate", None):
+        config = dict(optimizer.get_config())
+    return config | {"learning_rate": rate}
 
 
 def _decays(optimizer: Any, model: Any, number: int) -> bool:
@@ -262,8 +255,8 @@ def rate_at(optimizer: Any, step: int) -> float:
     """The learning rate when the optimizer's counter stands at ``step``; a plain function is not told."""
     rate = optimizer._learning_rate
     if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
-        return float(rate(keras.ops.convert_to_tensor(step, "int32")))
-    return float(rate() if callable(rate) and not isinstance(rate, keras.Variable) else rate)
+        return float(user("the schedule", rate, keras.ops.convert_to_tensor(step, "int32")))
+    return float(user("learning_rate", rate) if callable(rate) and not isinstance(rate, keras.Variable) else rate)
 
 
 def first_rate(optimizer: Any) -> float:
@@ -275,7 +268,7 @@ def first_rate(optimizer: Any) -> float:
 def _peak(rate: Callable[[int], float]) -> float:
     """The largest rate of a schedule that has no formula here: it rises to it, if at all, and falls from there."""
     steps = sorted({0, *(int(1.5**k) for k in range(32))})  # to 287,000 steps
-    rates = [rate(s) for s in steps]
+    rates = [r if math.isfinite(r) else 0.0 for r in map(rate, steps)]
     top = max(range(len(steps)), key=lambda i: rates[i])
     low, high = steps[max(0, top - 1)], steps[min(len(steps) - 1, top + 1)]
     while high - low > 2:  # the top lies between the neighbours of the largest

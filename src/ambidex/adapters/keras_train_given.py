@@ -8,24 +8,11 @@ from typing import Any
 
 import keras
 
-from ambidex.adapters.keras_composites import set_in_dict
-from ambidex.adapters.keras_train_forms import name_of
-from ambidex.errors import InputError, RunError, UnsupportedError
+from ambidex.adapters.keras_train_forms import optimizer_config
+from ambidex.adapters.keras_train_words import user
+from ambidex.errors import InputError
 
 _KNOWN = ("loss", "loss_weights", "optimizer", "class_weight", "metric", "compiled")
-
-
-def user(what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The user's own function, its exceptions in one sentence."""
-    if not callable(function):
-        raise InputError(f"{what} of the Keras side is {name_of(function)!r}, no function")
-    try:
-        return function(*args, **kwargs)
-    except (RunError, InputError, UnsupportedError):
-        raise
-    except Exception as e:
-        why = (str(e).strip().splitlines() or [""])[0][:300]
-        raise RunError(f"{what} of the Keras side raised {type(e).__name__}", why) from e
 
 
 def checked(given: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -125,7 +112,7 @@ class Optimizers:
         original = self._original()
         original = getattr(original, "inner_optimizer", original)
         # the scale is taken out again before anything is computed from the gradients
-        config = _config(original) | {"loss_scale_factor": None} | changes
+        config = user("get_config of the optimizer", optimizer_config, original) | {"loss_scale_factor": None} | changes
         made = user("optimizer", type(original).from_config, config)
         for name in ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern"):
             if hasattr(original, name):
@@ -139,13 +126,3 @@ class Optimizers:
         if isinstance(original, wrapper):
             return wrapper(made, original.initial_scale, original.dynamic_growth_steps)
         return wrapper(made) if self.policy == "mixed_float16" else made
-
-
-def _config(optimizer: Any) -> dict[str, Any]:
-    """Its settings, the learning rate as it is: schedules and functions of the user's own cannot be written down."""
-    rate = optimizer._learning_rate
-    if isinstance(rate, keras.Variable) or not callable(rate):
-        return dict(user("get_config of the optimizer", optimizer.get_config))
-    with set_in_dict(optimizer, "_learning_rate", None):
-        config = dict(user("get_config of the optimizer", optimizer.get_config))
-    return config | {"learning_rate": rate}
