@@ -13,6 +13,9 @@ from ambidex.adapters.keras_inputs import outputs_by_name
 from ambidex.adapters.keras_tensors import is_float, is_tensor
 from ambidex.adapters.keras_tree import Tree
 
+#: kinds of layers that a recorded run takes for one call
+_WHOLE = ("leaf", "dot", "time")
+
 
 @contextmanager
 def outputs_kept(tree: Tree, kept: dict[str, Any]) -> Iterator[None]:
@@ -23,6 +26,7 @@ def outputs_kept(tree: Tree, kept: dict[str, Any]) -> Iterator[None]:
     """
     original = keras.layers.Layer.__call__
     counts: dict[str, int] = {}
+    inside: list[Any] = []  # the recorded layer that runs: layers in it are no calls of their own
 
     def keep(path: str, number: int, made: Any) -> None:
         found = outputs_by_name(made)
@@ -31,12 +35,14 @@ def outputs_kept(tree: Tree, kept: dict[str, Any]) -> Iterator[None]:
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         path = tree.paths.get(id(self))
-        if path is None:
+        if path is None or inside or tree.kinds.get(id(self)) not in _WHOLE:
             return original(self, *args, **kwargs)
         number = counts.get(path, 0)
         counts[path] = number + 1
         end = tree.activations.get(path)
         with ExitStack() as stack:
+            inside.append(self)
+            stack.callback(inside.clear)
             if end is not None:
                 watched = _watched(self.activation, lambda x: keep(path, number, x))
                 stack.enter_context(set_in_dict(self, "activation", watched))
