@@ -240,7 +240,14 @@ def test_the_demo_finds_every_fault_and_nothing_else(
     assert code == 0, shown
     report = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
     source = (FOLDER / "model_keras.py").read_text(encoding="utf-8").splitlines()
-    lines = {finding["code"]: source[finding["where"]["line"] - 1] for finding in report["findings"]}
+    lines = {
+        finding["code"]: source[finding["where"]["line"] - 1]
+        for finding in report["findings"]
+        if finding["where"]["line"]
+    }
+    assert (
+        report["first_stage"] == "forward" and {f["code"]: f["stage"] for f in report["findings"]}["AMB320"] == "loss"
+    )
     assert "LayerNormalization(" in lines["AMB101"] and "gelu" in lines["AMB110"]
     assert "LeakyReLU()" in lines["AMB111"] and "self.scale" in lines["AMB160"]
     assert "</html>" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
