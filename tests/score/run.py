@@ -139,7 +139,8 @@ def document(results: list[Result], seconds: float) -> str:
     figures = total(results)
     parts = [
         "# Score", "",
-        "Written by `make score`; do not edit. A zoo of pairs (a torch module and its Keras twin as another person "
+        "Written by `python -m tests.score.run --write-docs`; do not edit. "
+        "A zoo of pairs (a torch module and its Keras twin as another person "
         "writes it) goes through `ambidex.compare`, with faults planted in the candidate and without.", "",
         f"{counts(results)}; {seconds:.0f} s in all.", "",
         f"Machine: {machine()}. Versions: {versions()}.", "",

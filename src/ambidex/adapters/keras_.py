@@ -54,6 +54,7 @@ class KerasModel:
         self.model = model
         self._known: Tree | None = None
         self._saved: dict[str, Saved] = {}
+        self.output_masks: dict[str, Any] = {}  # masks that the outputs of the last run carry: losses weigh by them
         self._handed: dict[
             int, tuple[weakref.ref[Array], Any]
         ] = {}  # id of an array of weights() -> it, and its tensor
@@ -172,6 +173,7 @@ class KerasModel:
             if training:
                 found = [v for v in changed() if id(v) in tree.names]
                 trace.updates = {tree.names[id(v)]: numpy_from_tensor(v).copy() for v in found}
+        self.output_masks = {}
         for name, tensor in outputs_by_name(output):
             trace.outputs[name] = tape.value(tensor)
             if record:
@@ -179,6 +181,7 @@ class KerasModel:
             mask = getattr(tensor, "_keras_mask", None)
             if mask is not None:
                 tape.masks[name] = numpy_from_tensor(mask)
+                self.output_masks[name] = mask
         trace.inputs = {name: numpy_from_tensor(t) for name, t in arguments.named.items()}
         trace.calls, trace.layers, trace.masks = tape.calls, list(tree.layers), tape.masks
         if record:

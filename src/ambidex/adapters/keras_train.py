@@ -52,6 +52,7 @@ class KerasTrainer:
     def __init__(self, adapter: Any, words: Mapping[str, Any]) -> None:
         self.model, self.words, self.tree = adapter.model, words, adapter._tree()
         self.names: dict[int, str] = self.tree.names
+        self.adapter = adapter
         self.output_names = getattr(self.model, "output_names", None)
         self.accumulate, self.averages = 1, True
         self.forms: dict[str, Form] = {}
@@ -93,6 +94,9 @@ class KerasTrainer:
         leaves = {n: tf.constant(v) for n, v in outputs.items()}
         with tf.GradientTape() as tape:
             tape.watch([t for t in leaves.values() if is_float(t)])
+            for n, mask in self.adapter.output_masks.items():  # Keras averages over what the outputs' mask leaves
+                if n in leaves and tuple(mask.shape) == tuple(leaves[n].shape[: len(mask.shape)]):
+                    keras.src.backend.set_keras_mask(leaves[n], mask)
             value = self._loss(_rebuilt(leaves), targets, weights)
         found = tape.gradient(value, leaves)
         return LossValue(float(value), {n: _dense(g) for n, g in found.items() if g is not None})

@@ -18,6 +18,7 @@ from ambidex.adapters.torch_slots import Slots, named_outputs, numpy_from_tensor
 from ambidex.adapters.torch_sources import remember_sources
 from ambidex.adapters.torch_tape import Tape
 from ambidex.adapters.torch_train import trainer
+from ambidex.adapters.torch_train_outputs import Returned
 from ambidex.adapters.torch_tree import Tree
 from ambidex.core.model import Batch, TensorSpec
 from ambidex.core.trace import Trace
@@ -84,6 +85,7 @@ class TorchModel:
         self.was_training = module.training
         self._saved: dict[str, tuple[Callable[..., Any], Slots]] = {}
         self._tree = Tree(module)
+        self.returned: Returned | None = None  # the structure of the outputs, once it has run
 
     def layers(self) -> list[Layer]:
         return list(self._tree.layers)
@@ -186,6 +188,7 @@ class TorchModel:
                     if n in buffers and not torch.equal(b, buffers[n]):
                         with _writable(b):
                             b.copy_(buffers[n])
+        self.returned = Returned(output)
         for name, t in named_outputs(output):
             trace.outputs[name] = tape.value(t)
             trace.output_origins[name] = tape.origins.get(id(t), ("const", "", 0))

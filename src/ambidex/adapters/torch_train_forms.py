@@ -1,40 +1,19 @@
-"""What a torch side trains with, in canonical forms: losses, optimizers, schedulers, clippings."""
+"""What a torch side trains with, in canonical forms: losses, optimizers, schedulers, metrics."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.optim import lr_scheduler as sched
 
+from ambidex.adapters.torch_train_words import name_of, source_of
 from ambidex.core.training import Form
 from ambidex.core.types import Source
-
-
-def source_of(thing: Any) -> Source | None:
-    """Where the user wrote it: a function's first line, or where a module was built."""
-    while isinstance(thing, functools.partial):
-        thing = thing.func
-    if isinstance(thing, nn.Module):
-        found: Source | None = thing.__dict__.get("_ambidex_source")
-        if found is not None or type(thing).__module__.startswith("torch."):
-            return found
-        thing = type(thing).forward
-    code = getattr(inspect.unwrap(thing) if callable(thing) else None, "__code__", None)
-    if code is None or "site-packages" in code.co_filename:
-        return None
-    return Source(code.co_filename, code.co_firstlineno)
-
-
-def name_of(thing: Any) -> str:
-    while isinstance(thing, functools.partial):
-        thing = thing.func
-    return str(getattr(thing, "__name__", type(thing).__name__))
 
 
 # -------------------------------------------------------------------------------------------------------------- losses
@@ -149,8 +128,9 @@ def _betas(group: Mapping[str, Any]) -> dict[str, Any]:
     return {"beta_1": group["betas"][0], "beta_2": group["betas"][1], "epsilon": group["eps"]}
 
 
-def optimizer_form(optimizer: torch.optim.Optimizer, names: Mapping[int, str], source: Source | None) -> Form:
-    """Class and groups in canonical words. ``names``: id of a parameter -> its name; those in no group are frozen."""
+def optimizer_form(optimizer: torch.optim.Optimizer, module: nn.Module, source: Source | None) -> Form:
+    """Class and groups in canonical words. Frozen are parameters in no group, and those that ask for no gradient."""
+    names = {id(p): n for n, p in module.named_parameters()}
     cls = type(optimizer)
     form = Form("", cls=cls.__name__, source=source)
     known = _OPTIMIZERS.get(cls.__name__) if cls.__module__.startswith("torch.optim") else None
@@ -169,7 +149,8 @@ def optimizer_form(optimizer: torch.optim.Optimizer, names: Mapping[int, str], s
             if own and id(p) in names:
                 form.by_weight[names[id(p)]] = own
     held = {id(p) for g in optimizer.param_groups for p in g["params"]}
-    form.by_weight |= {n: {"frozen": True} for i, n in names.items() if i not in held}
+    form.by_weight |= {n: {"frozen": True} for n, p in module.named_parameters()
+                       if id(p) not in held or not p.requires_grad}  # fmt: skip
     return form
 
 
@@ -179,24 +160,25 @@ def schedule_form(scheduler: Any, source: Source | None) -> Form:
     form = Form("", cls=type(scheduler).__name__, source=source)
     base = float((getattr(scheduler, "base_lrs", None) or [0.0])[0])
     made: tuple[str, dict[str, Any]] | None = None
-    if isinstance(scheduler, sched.SequentialLR):
+    cls = type(scheduler)  # a class of the user's own may compute anything
+    if cls is sched.SequentialLR:
         made = _sequence(scheduler)
-    elif isinstance(scheduler, sched.StepLR):
+    elif cls is sched.StepLR:
         made = "Step", {"step_size": scheduler.step_size, "gamma": scheduler.gamma}
-    elif isinstance(scheduler, sched.MultiStepLR):
+    elif cls is sched.MultiStepLR:
         steps = sorted(scheduler.milestones.elements())
         made = "MultiStep", {"boundaries": steps, "factors": [scheduler.gamma**k for k in range(len(steps) + 1)]}
-    elif isinstance(scheduler, sched.ExponentialLR):
+    elif cls is sched.ExponentialLR:
         made = "Step", {"step_size": 1, "gamma": scheduler.gamma, "staircase": False}
-    elif isinstance(scheduler, sched.ConstantLR):
+    elif cls is sched.ConstantLR:
         made = "MultiStep", {"boundaries": [scheduler.total_iters], "factors": [scheduler.factor, 1.0]}
-    elif isinstance(scheduler, sched.LinearLR):
+    elif cls is sched.LinearLR:
         made = "Linear", {"start": scheduler.start_factor, "end": scheduler.end_factor, "steps": scheduler.total_iters}
-    elif isinstance(scheduler, sched.CosineAnnealingWarmRestarts):
+    elif cls is sched.CosineAnnealingWarmRestarts:
         made = "CosineRestarts", {"steps": scheduler.T_0, "t_mul": scheduler.T_mult, "alpha": _share(scheduler, base)}
-    elif isinstance(scheduler, sched.CosineAnnealingLR):
+    elif cls is sched.CosineAnnealingLR:
         made = "Cosine", {"steps": scheduler.T_max, "alpha": _share(scheduler, base), "periodic": True}
-    elif isinstance(scheduler, sched.PolynomialLR):
+    elif cls is sched.PolynomialLR:
         made = "Polynomial", {"steps": scheduler.total_iters, "power": scheduler.power}
     if made is not None:
         form.op, form.attrs = made
@@ -225,56 +207,16 @@ def _sequence(scheduler: sched.SequentialLR) -> tuple[str, dict[str, Any]] | Non
     }
 
 
-# ----------------------------------------------------------------------------------------------------------- clippings
-_PROBES = ((3.0, 4.0, 12.0), (0.6, -0.8))
+# ------------------------------------------------------------------------------------------------------------- metrics
+#: functions of scikit-learn; what a function of the user's own computes shows in its values
+_METRICS: dict[str, dict[str, Any]] = {
+    "roc_auc_score": {"curve": "ROC", "thresholds": None},
+    "average_precision_score": {"curve": "PR", "thresholds": None},
+}
 
 
-def clip_form(clip: Callable[[Sequence[nn.Parameter]], Any]) -> Form:
-    """What a clipping does to gradients of 64 bits made for it tells which it is, its limit, its epsilon."""
-    form = Form("", cls=name_of(clip), source=source_of(clip))
-    made = [_probed(clip, scale) for scale in (1e4, 3e4)]
-    if any(m is None for m in made):
-        return form
-    (before, after), (before2, after2) = made  # type: ignore[misc]
-    top = max(float(np.abs(a).max()) for a in after)
-    if all(np.allclose(a, np.clip(b, -top, top), rtol=1e-12) for a, b in zip(after, before, strict=True)):
-        form.op, form.attrs = "ClipValue", {"value": _rounded(top)}
-        return form
-    norms = [[float(np.linalg.norm(b)) for b in bs] for bs in (before, before2)]
-    shares = [[float(np.linalg.norm(a)) / n for a, n in zip(as_, ns, strict=True)]
-              for as_, ns in zip((after, after2), norms, strict=True)]  # fmt: skip
-    if any(not 0 < s < 1 for row in shares for s in row):
-        return form
-    if np.allclose(shares[0], shares[0][0], rtol=1e-9):
-        whole = [float(np.linalg.norm(ns)) for ns in norms]
-        limit = _limit([shares[0][0], shares[1][0]], whole)
-        form.op, form.attrs = "ClipNorm", {"scope": "global", **limit}
-        return form
-    limits = [_limit([s, t], [n, m]) for s, t, n, m in zip(*shares, *norms, strict=True)]
-    if all(np.isclose(x["max_norm"], limits[0]["max_norm"], rtol=1e-6) for x in limits):
-        form.op, form.attrs = "ClipNorm", {"scope": "weight", **limits[0]}
+def metric_form(metric: Any) -> Form:
+    form = Form("", cls=name_of(metric), source=source_of(metric))
+    if form.cls in _METRICS and str(getattr(metric, "__module__", "")).startswith("sklearn"):
+        form.op, form.attrs = "AUC", dict(_METRICS[form.cls])
     return form
-
-
-def _probed(clip: Callable[..., Any], scale: float) -> tuple[list[Any], list[Any]] | None:
-    parameters = [nn.Parameter(torch.zeros(len(v), dtype=torch.float64)) for v in _PROBES]
-    before = [np.array(v) * scale for v in _PROBES]
-    for p, g in zip(parameters, before, strict=True):
-        p.grad = torch.from_numpy(g.copy())
-    try:
-        clip(parameters)
-    except Exception:  # it may need the parameters of the model: then it is judged by what it does to those
-        return None
-    after = [np.asarray(p.grad.numpy()) if p.grad is not None else np.zeros(0) for p in parameters]
-    return (before, after) if all(a.shape == b.shape for a, b in zip(after, before, strict=True)) else None
-
-
-def _limit(shares: list[float], norms: list[float]) -> dict[str, Any]:
-    """share = limit / (norm + epsilon), twice."""
-    limit = (norms[0] - norms[1]) / (1 / shares[0] - 1 / shares[1])
-    epsilon = limit / shares[0] - norms[0]
-    return {"max_norm": _rounded(limit), "epsilon": 0.0 if abs(epsilon) < 1e-7 else float(f"{epsilon:.1e}")}
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.6g}")

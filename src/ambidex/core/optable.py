@@ -121,7 +121,7 @@ _add("Resize", "resize", mode="nearest", coordinate_transformation_mode="half_pi
      coefficient_steps=None, scales=None, sizes=None, recompute=False)
 
 _add("Attention", "attention", scale=None, is_causal=False, num_heads=None, softmax_axis=-1, masked_row="uniform",
-     softcap=0.0, return_weights=False, masking="masked_row", ignored="return_weights")
+     softcap=0.0, ratio=0.0, return_weights=False, masking="masked_row", training="ratio", ignored="return_weights")
 
 _add("Erf Erfc Exp Log Abs Sign Neg Floor Ceil Round Sin Cos Tan Sqrt Rsqrt Reciprocal Square Log1p Expm1 Sinh Cosh "
      "Asin Acos Atan Asinh Acosh Atanh Not IsNaN IsInf Where", "arithmetic")

@@ -23,7 +23,9 @@ class WholeModel(_Part):
     max_abs: float | None = Field(description="largest |reference - candidate| over all outputs")
     max_rel: float | None = Field(description="max_abs divided by the largest |reference|")
     floor_ratio: float | None = Field(description="max_abs divided by the round-off floor of the whole reference")
-    after_fixes: float | None = Field(default=None, description="max_abs with every proven fix applied together")
+    after_fixes: float | None = Field(
+        default=None, description="max_abs with every faulty place computed as the reference does"
+    )
     worst_output: str | None = None
 
 

@@ -19,7 +19,7 @@ from ambidex.engine.explain import drawn_causes, explain_all, random_causes
 from ambidex.engine.firstrun import best_run, first_runs, implied_masks
 from ambidex.engine.glue import Glue
 from ambidex.engine.job import Job, Progress, check_finite, reference_batch, same_outputs
-from ambidex.engine.outputs import pair_outputs
+from ambidex.engine.outputs import other_causes, pair_outputs
 from ambidex.engine.recording import with_weights
 from ambidex.engine.replay import Player
 from ambidex.engine.settle import (
@@ -153,11 +153,16 @@ def _compare(
         }
         causes, fixes = explain_all(case, forced, paired, glue)
         causes = random + causes
+        if not causes:  # else they may well follow from those
+            causes = other_causes(a, forced.trace, job.masks, paired)
     if mode == "train":
         with job.step("training mode", 0.9):
             causes += training_causes(case, job.reference, inputs.reference, batch, list(forced.pairs.values()))
     with job.step("prove all fixes together", 0.95):
-        fixed = prove.run_fixed(case, batch, fixes) if causes and (fixes.pairs or fixes.gaps) else None
+        wanted = bool(causes) and bool(fixes.pairs or fixes.gaps)
+        fixed = prove.run_fixed(case, batch, fixes) if wanted else None
+        if wanted and fixed is None:
+            job.notes.append("the run with all fixes together failed: each is proven alone, not all of them together")
     rows: list[StageRow] = []
     if training is not None:
         if job.reference is None:

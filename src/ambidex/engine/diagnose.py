@@ -57,8 +57,11 @@ def pair_causes(case: Case, m: Measured) -> list[Cause]:
         for subset in combinations(items, size):
             after = after_change(case, m, subset)
             if after is not None and after <= floors.RATIO * m.floor:
-                return [_item_cause(case, m, item, after, tried) for item in told_items(subset)]
-            tried.append(" + ".join(i.name for i in subset))
+                part = {i.name for i in subset}
+                ruled_out = [t for t in tried if not part & set(t.split(" + "))]
+                return [_item_cause(case, m, item, after, ruled_out) for item in told_items(subset)]
+            if after is not None:  # what could not be run is not ruled out
+                tried.append(" + ".join(i.name for i in subset))
     behind = _behind_crop(case, m)
     if behind is not None:
         return [behind]

@@ -13,7 +13,7 @@ from ambidex.core.types import Array, Origin
 from ambidex.engine.align import Alignment
 from ambidex.engine.gap import Gap
 from ambidex.engine.layout import View, difference, scale, views
-from ambidex.engine.masks import off
+from ambidex.engine.masks import fit_mask, off
 
 
 @dataclass(slots=True)
@@ -72,6 +72,7 @@ def pair_outputs(a: Alignment, forced: Trace, masks: list[Array]) -> list[Paired
             and n in cand.outputs
             and c in ref.outputs
             and ref.outputs[n].shape == ref.outputs[c].shape
+            and d <= floors.RATIO * floor
         ):
             swapped = Cause(
                 "output",
@@ -89,6 +90,38 @@ def pair_outputs(a: Alignment, forced: Trace, masks: list[Array]) -> list[Paired
                 proof="compared crosswise the outputs agree",
             )
         found.append(Paired(n, c, view, gap, swapped))
+    return found
+
+
+#: share of whole numbers of an output that must differ: near ties may fall either way where the scores round
+_COUNTS = 0.02
+
+
+def other_causes(a: Alignment, forced: Trace, masks: list[Array], paired: list[Paired]) -> list[Cause]:
+    """Outputs that are not paired by value: whole numbers and truth values that are others though what they are made of
+    is the reference's, and outputs of one name and another size."""
+    done = {p.reference for p in paired}
+    found: list[Cause] = []
+    for n, v in a.reference.outputs.items():
+        mine = forced.outputs.get(n)
+        if mine is None or n in done:
+            continue
+        if v.dtype.kind in "iub" and mine.dtype.kind in "iub" and v.shape == mine.shape and v.size:
+            other = v != mine
+            for mask in masks:
+                fitted = fit_mask(mask, v.shape)
+                other = other & fitted if fitted is not None else other
+            if other.mean() <= _COUNTS:
+                continue
+            proof = f"{100 * other.mean():.0f} % of its values are others, on the reference's values"
+        elif v.dtype.kind in "fc" and mine.dtype.kind in "fc" and v.size != mine.size:
+            proof = f"it has shape {tuple(mine.shape)}, the reference's {tuple(v.shape)}"
+        else:
+            continue
+        cause = Cause("unknown", "", "output", framework=forced.framework, proof=proof)
+        cause.reference_path = cause.candidate_path = f"output {n}"
+        cause.reference_framework = a.reference.framework
+        found.append(cause)
     return found
 
 

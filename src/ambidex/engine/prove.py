@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,8 +49,7 @@ def run_fixed(case: Case, batch: Batch, fixes: Fixes) -> Trace | None:
         else:
             plan.feed.setdefault(gap.consumer.key, []).append((_input_number(gap), compute))
     try:
-        with ExitStack():
-            trace = case.model.run(batch, plan, record=True)
+        trace = case.model.run(batch, plan, record=True)
     except AmbidexError:
         return None
     for name, compute in finals.items():

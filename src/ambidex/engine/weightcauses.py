@@ -14,7 +14,12 @@ _GATES = {"LSTM": ("i", "o", "f", "c"), "GRU": ("z", "r", "h")}
 
 
 def same(a: Array, b: Array) -> bool:
-    return a.shape == b.shape and bool(np.allclose(a, b, rtol=1e-6, atol=1e-8))
+    return a.shape == b.shape and bool(np.allclose(a, b, rtol=1e-6, atol=_room(a)))
+
+
+def _room(a: Array) -> float:
+    """What a difference of values near zero may be: small beside the largest, whatever the array's scale."""
+    return 1e-8 * min(1.0, float(np.abs(a).max(initial=0.0)))
 
 
 def bfloat16(a: Array) -> Array:
@@ -102,7 +107,7 @@ def _whose(pairs: list[tuple[str, Array, Array]], trace: Trace, path: str) -> st
 def _rows(a: Array, b: Array) -> tuple[str, str] | None:
     if a.shape != b.shape or a.ndim != 2:
         return None
-    rows = np.flatnonzero(~np.isclose(a, b, rtol=1e-6, atol=1e-8).all(1))
+    rows = np.flatnonzero(~np.isclose(a, b, rtol=1e-6, atol=_room(a)).all(1))
     if 0 < len(rows) <= max(1, len(a) // 10):
         zero = (
             "the reference's is zero"
@@ -119,4 +124,4 @@ def _ratio(a: Array, b: Array) -> float | None:
     if a.shape != b.shape or not a.any():
         return None
     k = float((a * b).sum() / (a * a).sum())
-    return k if k and np.allclose(b, k * a, rtol=1e-5, atol=1e-7) else None
+    return k if k and np.allclose(b, k * a, rtol=1e-5, atol=10 * _room(a)) else None

@@ -101,7 +101,8 @@ def _equal(a: Array, b: Array) -> bool:
     if a.shape != b.shape:
         return False
     corner = (slice(0, 4),) * a.ndim  # most kernels that differ do so in their first numbers
-    return bool(np.allclose(a[corner], b[corner], rtol=1e-5, atol=1e-7) and np.allclose(a, b, rtol=1e-5, atol=1e-7))
+    room = 1e-7 * min(1.0, float(np.abs(a).max(initial=0.0)))
+    return bool(np.allclose(a[corner], b[corner], rtol=1e-5, atol=room) and np.allclose(a, b, rtol=1e-5, atol=room))
 
 
 def _same_role(layer: Layer, other: Layer, role: str, a: Array, b: Array) -> bool:
@@ -392,9 +393,7 @@ def _pair_raw(
             if a.size != b.size or next(views(a.shape, b.shape), None) is None:
                 continue
             rn, cn = r.layer.weights[""], c.layer.weights[""]
-            same = a.reshape(-1).shape == b.reshape(-1).shape and np.allclose(
-                a.reshape(-1), b.reshape(-1), rtol=1e-5, atol=1e-7
-            )
+            same = a.size == b.size and _equal(a.reshape(-1), b.reshape(-1))
             score[i, j] = (
                 10
                 + 2.0 * (a.shape == b.shape)

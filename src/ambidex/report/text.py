@@ -101,7 +101,7 @@ def _head(page: _Page, report: Report, groups: list[view.Group]) -> list[Text]:
     whole = report.whole_model
     if whole.after_fixes is not None:
         before_after = f"{view.number(whole.max_abs)} -> {view.number(whole.after_fixes)}"
-        lines += page.lines(f"With every proven fix applied together: {before_after}", room=1)
+        lines += page.lines(f"With every faulty place as in the reference: {before_after}", room=1)
     if report.stages:
         parts: list[str | tuple[str, str]] = []
         for row in report.stages:

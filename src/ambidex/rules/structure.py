@@ -30,6 +30,8 @@ class Unexplained(Known):
             times = f", {number(float(f'{cause.before / cause.floor:.2g}'))} times more than rounding"
         differs = cause.detail.get("differs") or []
         said = f" The two differ in {', '.join(differs)}, but making that equal does not repair it." if differs else ""
+        if not cause.candidate_cls and not cause.op:  # an output, or the whole model
+            return f"The candidate's {cause.candidate_path or 'output'} is not the reference's{times}.{said}"
         return (
             f"Fed the same inputs, the candidate's {cause.candidate_cls or called(cause.op)} gives another "
             f"result{times}.{said}"

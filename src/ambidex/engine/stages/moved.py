@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -112,20 +113,25 @@ def update(both: Both) -> Outcome:
     if gradients is None:
         return Outcome("not_judged", note="the reference's gradients could not be had")
     sequence = [{n: (g * s).astype(g.dtype) for n, g in gradients.items()} for s in _SHARES]
-    factors = _CHANGING if all(len(set(t.rates(RATES))) > 1 for t in (both.reference, both.candidate)) else _STEADY
+    planned = [t.rates(RATES) for t in (both.reference, both.candidate)]
+    factors = _CHANGING if all(len(set(p)) > 1 for p in planned) else _STEADY
+    theirs = _same_rates(both, planned)
+    mine = factors if theirs is None else [f * theirs[1] for f in factors]
     after = [both.carrier({**both.carrier.ref.weights, **w}) for w in both.reference.update(sequence, factors)]
     partner = both.carrier.partners()
     with both.carrier.carried():
         start = {n: np.array(a) for n, a in both.carrier.candidate.weights().items()}
         carried = [both.carrier(g) for g in sequence]
         names = [n for n in both.trainable() if n in partner and n in after[0] and n in carried[0]]
-        made = both.candidate.update([{n: g[n] for n in names} for g in carried], factors)
+        made = both.candidate.update([{n: g[n] for n in names} for g in carried], mine)
     wanted = {f"{i}|{n}": w[n] for i, w in enumerate(after) for n in names}
     received = {f"{i}|{n}": w[n] for i, w in enumerate(made) for n in names if n in w}
     moved = {n: float(np.abs(after[-1][n] - start[n]).max()) for n in names}
     limits = {k: 4 * floors.least(v) + 1e-6 * moved[k.split("|", 1)[1]] for k, v in wanted.items()}
     outcome = measured(wanted, received, limits)
     question = _update_question(both, names, partner, start, carried, factors, wanted, received, limits)
+    if theirs is not None:
+        question.candidate = theirs[0]
     if outcome.status == "different":
         outcome.causes = question.causes()
         for cause in outcome.causes:
@@ -134,6 +140,16 @@ def update(both: Both) -> Outcome:
         outcome.causes = _without_effect(question)
         outcome.status = "different" if outcome.causes else "same"
     return outcome
+
+
+def _same_rates(both: Both, planned: Sequence[Sequence[float]]) -> tuple[Form, float] | None:
+    """Where both sides plan the same rates from bases that are not the same (a schedule of the user's own has none that
+    could be read), the candidate's form with the reference's base, and the factor between them; else None."""
+    bases = [t.forms["optimizer"].attrs.get("learning_rate") for t in (both.reference, both.candidate)]
+    if not bases[0] or not bases[1] or bases[0] == bases[1] or not np.allclose(planned[0], planned[1], rtol=1e-5):
+        return None
+    form = both.candidate.forms["optimizer"]
+    return replace(form, attrs={**form.attrs, "learning_rate": bases[0]}), float(bases[0]) / float(bases[1])
 
 
 def _update_question(
@@ -208,8 +224,10 @@ def schedule(both: Both) -> Outcome:
     a, b = (np.asarray(t.rates(RATES), np.float64) for t in (both.reference, both.candidate))
     bases = [t.forms["optimizer"].attrs.get("learning_rate") for t in (both.reference, both.candidate)]
     scale = float(b[0] / a[0]) if a[0] and b[0] else 1.0
-    if bases[0] and bases[1]:
+    if bases[0] and bases[1] and not np.allclose(a, b, rtol=1e-5):
         scale = float(bases[1]) / float(bases[0])
+    elif np.allclose(a, b, rtol=1e-5):
+        scale = 1.0
     wanted, received = {"rates": a * scale}, {"rates": b}
     limits = {"rates": 2 * floors.least(wanted["rates"])}
     outcome = measured(wanted, received, limits)
@@ -258,8 +276,9 @@ def steps(both: Both, earlier: bool) -> Outcome:
         b = both.candidate.steps([y for _, y in examples])
     final = both.carrier(a.weights)
     names = [n for n in both.trainable() if n in final and n in b.weights]
-    wanted: Result = {"losses": np.asarray(a.losses), **{n: final[n] for n in names}}
-    received: Result = {"losses": np.asarray(b.losses), **{n: b.weights[n] for n in names}}
+    heard = _heard(both, names)
+    wanted: Result = {"losses": np.asarray(a.losses), **{n: np.where(heard[n], final[n], 0.0) for n in names}}
+    received: Result = {"losses": np.asarray(b.losses), **{n: np.where(heard[n], b.weights[n], 0.0) for n in names}}
     share = 1e-5  # times the threshold of ten: 1e-4 relative
     limits = {n: share * max(float(np.abs(v).max()), 1e-3) for n, v in wanted.items()}
     outcome = measured(wanted, received, limits)
@@ -273,6 +292,17 @@ def steps(both: Both, earlier: bool) -> Outcome:
             Cause("unknown", "steps", "", before=outcome.before, floor=outcome.floor, detail={"part": "steps"})
         ]
     return outcome
+
+
+def _heard(both: Both, names: list[str]) -> dict[str, Array | bool]:
+    """Where each weight's gradient is more than rounding. An optimizer that divides by the size of a gradient moves a
+    weight without one (a bias before a norm, a key's bias) by the sign of its rounding, and the sides round apart."""
+    gradients = _gradients(both)
+    if gradients is None:
+        return dict.fromkeys(names, True)
+    largest = max((float(np.abs(g).max()) for g in gradients.values() if g.size), default=0.0)
+    carried = both.carrier(gradients)
+    return {n: np.abs(carried[n]) > 1e-6 * largest if n in carried else True for n in names}
 
 
 def _noise(both: Both, examples: list[Example], plain: Steps) -> dict[str, float]:
