@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -35,22 +35,24 @@ def maker(output: Any, prefix: str = "") -> Maker:
         name, lengths = prefix or "0", rnn.pad_packed_sequence(output)[1]
         return lambda tensors: rnn.pack_padded_sequence(tensors[name], lengths, True, enforce_sorted=False)
 
-    def inner(items: list[tuple[str, Any]]) -> dict[str, Maker]:
-        return {n: maker(v, f"{prefix}.{n}" if prefix else n) for n, v in items}
+    def inner(items: Iterable[tuple[str, Any]]) -> list[Maker]:
+        return [maker(v, f"{prefix}.{n}" if prefix else n) for n, v in items]
 
     cls = type(output)
+    made: list[Maker]
     if isinstance(output, Mapping) or hasattr(output, "keys"):
         keys = list(output.keys())
-        made = list(inner([(str(k), output[k]) for k in keys]).values())
+        made = inner((str(k), output[k]) for k in keys)
         return lambda tensors: _mapping(cls, {k: m(tensors) for k, m in zip(keys, made, strict=True)})
     if isinstance(output, list | tuple):
-        made = list(inner([(str(i), v) for i, v in enumerate(output)]).values())
+        made = inner((str(i), v) for i, v in enumerate(output))
         if hasattr(cls, "_fields"):
             return lambda tensors: cls(*(m(tensors) for m in made))
         return lambda tensors: (list if isinstance(output, list) else tuple)(m(tensors) for m in made)
     if dataclasses.is_dataclass(output) and not isinstance(output, type):
-        parts = inner([(f.name, getattr(output, f.name)) for f in dataclasses.fields(output)])
-        return lambda tensors: _dataclass(cls, {n: m(tensors) for n, m in parts.items()})
+        names = [f.name for f in dataclasses.fields(output)]
+        made = inner((n, getattr(output, n)) for n in names)
+        return lambda tensors: _dataclass(cls, {n: m(tensors) for n, m in zip(names, made, strict=True)})
     held = output if isinstance(output, bool | int | float | str) else None  # nothing that may hold tensors
     return lambda tensors: held
 
@@ -58,18 +60,19 @@ def maker(output: Any, prefix: str = "") -> Maker:
 def _mapping(cls: type, values: dict[Any, Any]) -> Any:
     if cls is dict:
         return values
-    for arguments, keywords in (((), values), ((values,), {})):
+    ways: tuple[tuple[tuple[Any, ...], dict[Any, Any]], ...] = (((), values), ((values,), {}))
+    for arguments, keywords in ways:
         try:
-            made = cls(*arguments, **keywords)
+            one: Any = cls(*arguments, **keywords)
         except TypeError:  # it is made in another way
             continue
-        if list(made.keys()) == [k for k in values if k in made]:
-            return made
+        if list(one.keys()) == [k for k in values if k in one]:
+            return one
     return Named(values)
 
 
 def _dataclass(cls: type, values: dict[str, Any]) -> Any:
-    made = object.__new__(cls)  # whatever its __init__ takes or does
+    made: Any = object.__new__(cls)  # whatever its __init__ takes or does
     for name, value in values.items():
         object.__setattr__(made, name, value)
     return made

@@ -60,7 +60,10 @@ def wanted(function: Callable[..., Any], module: nn.Module) -> Any:
 
 def takes_weights(function: Callable[..., Any]) -> bool:
     """Whether a function of the user's own takes weights of the samples as its third argument."""
-    if str(getattr(inspect.unwrap(function), "__module__", "")).startswith("torch."):
+    inner: Any = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    if str(getattr(inner, "__module__", "")).startswith("torch."):
         return False  # the third argument of torch's own losses is something else: weights of the classes
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     listed = list(_parameters(function.forward if isinstance(function, nn.Module) else function).values())
