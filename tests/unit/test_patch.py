@@ -83,6 +83,15 @@ def test_two_fixes_of_one_call_and_two_calls(tmp_path: Path, monkeypatch: pytest
     assert text == "a = Norm(axis=-1, epsilon=0.1)\nb = Norm(epsilon=0.2)" and len(made.mended) == 3
 
 
+def test_a_call_inside_another_is_changed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "o = Adam(Decay(0.1, 5), clipnorm=1.0)(x)\n"
+    fixes = [(1, "Adam(..., epsilon=1e-08)"), (1, "Decay(..., staircase=True)")]
+    names = dict(NAMES, Adam=["rate", "epsilon"], Decay=["first", "steps", "rate"])
+    monkeypatch.setattr("tests.unit.test_patch.NAMES", names)
+    text, made = patched(tmp_path, monkeypatch, source, *fixes)
+    assert text == "o = Adam(Decay(0.1, 5, staircase=True), clipnorm=1.0, epsilon=1e-08)(x)" and not made.left
+
+
 @pytest.mark.parametrize(
     ("source", "fix", "reason"),
     [

@@ -112,12 +112,20 @@ def _file(
     mended: list[Finding] = []
     for place in sorted(edits, reverse=True):  # from the end, so that the places before stay where they are
         edit = edits[place]
+        edit.call = _again(new, edit.call)  # a call inside it may have been changed: its own places moved
         changed = _applied(new, edit)
         if changed is None:
             left += [(f, "the call could not be rewritten safely") for f in edit.findings]
         elif edit.findings:
             new, mended = changed, [*mended, *edit.findings]
     return new, mended
+
+
+def _again(text: str, call: ast.Call) -> ast.Call:
+    """The same call in the text as it is now: of that name, and beginning at that place (where x()() begins too)."""
+    place, name = (call.lineno, call.col_offset), _last_name(call.func)
+    calls = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Call) and (n.lineno, n.col_offset) == place]
+    return next(n for n in calls if _last_name(n.func) == name)
 
 
 def _fix(text: str | None) -> ast.Call:

@@ -109,7 +109,7 @@ def _head(page: _Page, report: Report, groups: list[view.Group]) -> list[Text]:
                 style = {"different": "bold red", "same": "green"}.get(row.status, "yellow")
                 parts += [", "] if parts else []
                 parts.append((stages.text(row, report.first_stage), style))
-        lines += page.lines(*parts, label="stages", indent=_INDENT, room=2)
+        lines += page.lines(*parts, label="stages", indent=_INDENT, room=3)
     for step in view.next_steps(report):
         lines += page.lines(step, label="next", indent=_INDENT, room=2)
     return lines
