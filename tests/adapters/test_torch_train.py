@@ -14,7 +14,6 @@ from torch import nn
 
 from ambidex.adapters import torch_
 from ambidex.core.training import Example
-from ambidex.errors import AmbidexError, InputError, RunError, UnsupportedError
 
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((4, 6)).astype(np.float32)
