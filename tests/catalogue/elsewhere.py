@@ -136,15 +136,16 @@ def guessed_mask() -> Pair:
 
 
 def frames() -> Pair:
-    """Windows of 40 in a transform of 64: torch cuts frames of 64 and puts the window in their middle."""
-    x = rng().standard_normal((2, 400)).astype(np.float32)
+    """Windows of 40 in a transform of 64: torch cuts frames of 64 and puts the window in their middle. Of this length
+    both make 11 frames."""
+    x = rng().standard_normal((2, 384)).astype(np.float32)
 
     def reference(m: Any, x: torch.Tensor) -> torch.Tensor:
-        z = torch.stft(x, 64, 16, 40, torch.hann_window(40), center=False, return_complex=True)
+        z = torch.stft(x, 64, 32, 40, torch.hann_window(40), center=False, return_complex=True)
         return m.out(z.abs().transpose(1, 2)).mean(1)
 
     def candidate(m: Any, x: Any) -> Any:
-        return ops.mean(m.out(tf.abs(tf.signal.stft(x, 40, 16, 64))), axis=1)
+        return ops.mean(m.out(tf.abs(tf.signal.stft(x, 40, 32, 64))), axis=1)
 
     return pair(Net(reference, out=nn.Linear(33, 4)).eval(), KerasNet(candidate, out=layers.Dense(4)), x)
 
