@@ -186,3 +186,34 @@ def test_gradients_of_calls_fit_a_recorded_run(name: str) -> None:
             plan = Plan(outputs={key: [first + sign * step, *[None] * (len(calls[key].outputs) - 1)]})
             values.append(float((model.run([x], plan).outputs["0"] ** 2).mean()))
         assert (values[0] - values[1]) / 2 == pytest.approx(float((slope * step).sum()), rel=1e-3, abs=1e-13), key
+
+
+class Branches(nn.Module):
+    """Branches that training drops at random, as layers of other packages do; packed sequences; compiled parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn, self.out = nn.GRU(8, 6, batch_first=True), torch.compile(nn.Sequential(nn.Linear(6, 3), nn.RReLU()))
+        self.path = DropPath()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        packed = nn.utils.rnn.pack_padded_sequence(x, torch.tensor([5, 4, 2, 1]), batch_first=True)
+        y, _ = nn.utils.rnn.pad_packed_sequence(self.rnn(packed)[0], batch_first=True)
+        return self.out(self.path(y) + y)  # type: ignore[no-any-return]
+
+
+class DropPath(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.bernoulli(torch.full((len(x), 1, 1), 0.5)) if self.training else x
+
+
+def test_what_drops_branches_does_not_and_what_is_compiled_runs_as_written() -> None:
+    module = made(Branches)
+    model = torch_.wrap(module)
+    trainer = torch_.trainer(model, {"loss": mean_square, "optimizer": lambda p: torch.optim.SGD(p, 0.1)})
+    one, two = (trainer.gradients(Example([SEQUENCE], None), training=t) for t in (False, True))
+    assert one.loss == two.loss and one.weights.keys() == {n for n, _ in module.named_parameters()}
+    for n, g in one.weights.items():
+        np.testing.assert_array_equal(g, two.weights[n])
+    assert set(two.calls) <= {c.key for c in model.run([SEQUENCE]).calls} and "out._orig_mod.0#0" in two.calls
+    assert trainer.steps([Example([SEQUENCE], None)] * 2).losses[0] == pytest.approx(one.loss)

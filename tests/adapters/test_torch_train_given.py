@@ -327,3 +327,10 @@ def test_a_model_that_raises_when_it_trains() -> None:
     with pytest.raises(RunError, match="forward of the torch side raised ValueError: no such thing"):
         torch_.trainer(model, GIVEN).gradients(EXAMPLES[0], training=True)
     assert not any("forward" in vars(m) or m.training for m in model.module.modules())
+
+
+def test_weights_made_in_inference_mode_cannot_be_trained() -> None:
+    with torch.inference_mode():
+        model = made()
+    with pytest.raises(InputError, match="'a.weight' of the torch side cannot be trained: it was made in inference"):
+        torch_.trainer(model, GIVEN)

@@ -28,6 +28,13 @@ _BY_ID = ("", "CrossEntropy")
 
 def trainer(model: Any, given: Mapping[str, Any] | None) -> TorchTrainer:
     """What the user said for the torch side, checked; ``model`` is the adapter's. Raises InputError."""
+    lost = next((n for n, p in model.module.named_parameters() if p.is_inference()), None)
+    if lost is not None:
+        raise InputError(
+            f"weight {lost!r} of the torch side cannot be trained",
+            "it was made in inference mode, where autograd sees nothing",
+            "Build or load the model outside torch.inference_mode()",
+        )
     return TorchTrainer(model, checked(given))
 
 

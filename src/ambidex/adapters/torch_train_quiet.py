@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,8 @@ class _NoDropout(TorchFunctionMode):
 
 @contextmanager
 def mode(module: nn.Module, training: bool) -> Iterator[None]:
-    """Inference or training mode, in both without dropout. What else is random starts from one seed."""
+    """Inference or training mode, in both without dropout. What else is random starts from one seed. What is compiled
+    runs as it was written."""
     modes = {m: m.training for m in module.modules()}
     rates = [
         (m, name, getattr(m, name))
@@ -56,7 +58,9 @@ def mode(module: nn.Module, training: bool) -> Iterator[None]:
             setattr(m, name, 0.0)
         if training:
             torch.manual_seed(0)
-        with _NoDropout():
+        # to say so loads the compiler, which takes seconds: not where nothing has loaded it
+        stance = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+        with stance, _NoDropout():
             yield
     finally:
         for m, name, rate in rates:
