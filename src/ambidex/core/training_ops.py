@@ -23,6 +23,9 @@ _NEEDS = {
     "warmup_from": ("warmup_steps",),
     "renormalise": ("!from_logits", "!log_input"),
     "clamp": ("!from_logits",),
+    "epsilon_added": ("!from_logits", "!log_input"),
+    "sums_to_one": ("from_logits",),
+    "count_ignored": ("ignore_index",),
     "log_input": ("!from_logits",),
     "alpha": ("balanced",),
 }
@@ -41,17 +44,17 @@ def inert(op: str, attrs: Mapping[str, Any]) -> set[str]:
     return {n for n in full if n in _NEEDS and not all(holds(need) for need in _NEEDS[n])}
 
 
-def _add(names: str, family: str, **attrs: Any) -> None:
+def _add(names: str, family: str, *, ignored: str = "", **attrs: Any) -> None:
     for name in names.split():
-        FORMS[name] = OpSpec(name, family, attrs=attrs)
+        FORMS[name] = OpSpec(name, family, attrs=attrs, ignored=frozenset(ignored.split()))
 
 
 # fmt: off
 _add("CrossEntropy", "loss", from_logits=True, softmax_twice=False, log_input=False, renormalise="before", epsilon=1e-7,
-     label_smoothing=0.0, ignore_index=None, class_weights=None, weights_by="sum", smooth_weighted=True, axis=-1,
-     reduction="mean", factor=1.0)
-_add("BinaryCrossEntropy", "loss", from_logits=True, softmax_twice=False, epsilon=1e-7, clamp=None, label_smoothing=0.0,
-     pos_weight=None, class_weights=None, weights_by="count", reduction="mean", factor=1.0)
+     epsilon_added=False, label_smoothing=0.0, ignore_index=None, count_ignored=False, class_weights=None,
+     weights_by="sum", smooth_weighted=True, sums_to_one=False, axis=-1, reduction="mean", factor=1.0)
+_add("BinaryCrossEntropy", "loss", from_logits=True, softmax_twice=False, epsilon=1e-7, epsilon_added=False, clamp=None,
+     label_smoothing=0.0, pos_weight=None, class_weights=None, weights_by="count", reduction="mean", factor=1.0)
 _add("FocalBinary", "loss", from_logits=True, epsilon=1e-7, gamma=2.0, alpha=0.25, balanced=False, reduction="mean",
      factor=1.0)
 _add("MSE MAE LogCosh Hinge", "loss", broadcast=False, reduction="mean", factor=1.0)
@@ -74,8 +77,10 @@ _add("Adagrad", "optimizer", learning_rate=None, initial=0.0, epsilon=1e-10, eps
 _add("RMSprop", "optimizer", learning_rate=None, rho=0.99, epsilon=1e-8, epsilon_inside=False, momentum=0.0,
      centered=False, rate_in_buffer=False, **_DECAY)
 _add("Adadelta", "optimizer", learning_rate=None, rho=0.9, epsilon=1e-6, **_DECAY)
-_add("Adafactor", "optimizer", learning_rate=None, beta_2_decay=-0.8, epsilon_1=1e-30, epsilon_2=1e-3,
-     clip_threshold=1.0, relative_step=True, **_DECAY)
+# Keras' relative_step changes nothing: the step is cut at 1 / sqrt(t) with and without it, as in torch. The order of
+# measuring a weight and decaying it (size_before_decay) is the framework's and no setting.
+_add("Adafactor", "optimizer", ignored="relative_step size_before_decay", learning_rate=None, beta_2_decay=-0.8,
+     epsilon_1=1e-30, epsilon_in_max=False, epsilon_2=1e-3, clip_threshold=1.0, **_DECAY)
 _add("Lion", "optimizer", learning_rate=None, beta_1=0.9, beta_2=0.99, **_DECAY)
 
 _add("ClipValue", "clip", value=None)

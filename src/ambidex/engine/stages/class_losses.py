@@ -1,6 +1,7 @@
 """Items of the losses over classes: cross-entropy of many classes and of two, and the focal loss.
 
-Each gives (value of every item, the way back to the output's gradient, weight of every item, which items count).
+Each gives (value of every item, the way back to the output's gradient, weight of every item, which items count,
+whether the values hold the weights already).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 
 from ambidex.core.types import Array
 
-Found = tuple[Array, Callable[[Array], Array], Array | None, Array | None]
+Found = tuple[Array, Callable[[Array], Array], Array | None, Array | None, bool]
 
 
 def log_softmax(x: Array) -> Array:
@@ -51,13 +52,14 @@ def _log_probabilities(a: Mapping[str, Any], x: Array) -> tuple[Array, Callable[
     before, after = a["renormalise"] == "before", a["renormalise"] == "after"
     p = x / total if before else x
     e = float(a["epsilon"])
-    cut = np.clip(p, e, 1 - e) if e else p
+    added = bool(a["epsilon_added"])  # log(p + epsilon), as people write it by hand
+    cut = p + e if added else np.clip(p, e, 1 - e) if e else p
     size = cut.sum(-1, keepdims=True) if after else np.ones_like(total)
 
     def back_probabilities(g: Array) -> Array:
         with np.errstate(divide="ignore", invalid="ignore"):
             slope = g / cut - (g.sum(-1, keepdims=True) / size if after else 0.0)
-            slope = np.where((p >= e) & (p <= 1 - e), slope, 0.0) if e else slope
+            slope = np.where((p >= e) & (p <= 1 - e), slope, 0.0) if e and not added else slope
             if not before:
                 return slope
             made: Array = slope / total - (slope * x).sum(-1, keepdims=True) / total**2
@@ -79,20 +81,22 @@ def cross_entropy(a: Mapping[str, Any], x: Array, targets: Array) -> Found:
         raise ValueError(f"{weights.size} class weights for {classes} classes")
     s = float(a["label_smoothing"])
     smooth = t * (1 - s) + s / classes
-    by_item = None
-    if weights is not None:
-        by_item = (t * weights).sum(-1)
-        if a["smooth_weighted"]:  # torch: each class's share of the smoothed target has that class's weight
-            smooth = smooth * weights
-            values = -(smooth * logp).sum(-1)
-            sized = np.where(by_item == 0, 1.0, by_item)  # the reduction multiplies by the item's weight again
-            return values / sized, _way_back(-smooth / sized[..., None], back_log, axis), by_item, counted
+    by_item, weighted = None, False
+    if weights is not None and a["smooth_weighted"]:
+        # torch: each class's share of the smoothed target has that class's weight, also where the item's own is 0
+        by_item, weighted, smooth = (t * weights).sum(-1), True, smooth * weights
+    elif weights is not None:
+        by_item = weights[t.argmax(-1)]  # Keras: the weight of the likeliest class
     values = -(smooth * logp).sum(-1)
-    return values, _way_back(-smooth, back_log, axis), by_item, counted
 
+    def back(share: Array) -> Array:
+        g = -share[..., None] * smooth
+        if a["sums_to_one"] and a["from_logits"]:
+            # TensorFlow's softmax_cross_entropy_with_logits: softmax - t, whatever t adds up to
+            return np.moveaxis(share[..., None] * np.exp(logp) + g, -1, axis)
+        return np.moveaxis(back_log(g), -1, axis)
 
-def _way_back(slope: Array, back_log: Callable[[Array], Array], axis: int) -> Callable[[Array], Array]:
-    return lambda share: np.moveaxis(back_log(share[..., None] * slope), -1, axis)
+    return values, back, by_item, counted, weighted
 
 
 def _distribution(
@@ -129,18 +133,20 @@ def binary(a: Mapping[str, Any], x: Array, targets: Array) -> Found:
             inner = z * (1 - z)
         values = w * t * np.logaddexp(0, -z) + (1 - t) * np.logaddexp(0, z)
         slope = inner * ((1 - t) * sigmoid(z) - w * t * sigmoid(-z))
-        return values, lambda share: share * slope, weights, None
+        return values, lambda share: share * slope, weights, None, False
     e, floor = float(a["epsilon"]), a["clamp"]
     top = float(np.float32(1 - e))  # as float32 holds it: what is left to 1 is 1.2e-7 then, not 1e-7
-    p = np.clip(x, e, top) if e else x
-    kept = (x >= e) & (x <= top) if e else np.ones(x.shape, bool)
+    added = bool(a["epsilon_added"])  # log(p + epsilon) and log(1 - p + epsilon), as people write it by hand
+    cut = e > 0 and not added
+    p, rest = (np.clip(x, e, top), 1 - np.clip(x, e, top)) if cut else (x + e, 1 - x + e) if added else (x, 1 - x)
+    kept = (x >= e) & (x <= top) if cut else np.ones(x.shape, bool)
     with np.errstate(divide="ignore", invalid="ignore"):
-        log_p, log_q = np.log(p), np.log(1 - p)
-        slope = np.where(kept, -w * t / p + (1 - t) / (1 - p), 0.0)
+        log_p, log_q = np.log(p), np.log(rest)
+        slope = np.where(kept, -w * t / p + (1 - t) / rest, 0.0)
     if floor is not None:
         log_p, log_q = np.maximum(log_p, floor), np.maximum(log_q, floor)
         slope = (x - t) / np.maximum(x * (1 - x), 1e-12) if a["pos_weight"] is None else slope
-    return -(w * t * log_p + (1 - t) * log_q), lambda share: share * slope, weights, None
+    return -(w * t * log_p + (1 - t) * log_q), lambda share: share * slope, weights, None, False
 
 
 def focal(a: Mapping[str, Any], x: Array, targets: Array) -> Found:
@@ -164,7 +170,7 @@ def focal(a: Mapping[str, Any], x: Array, targets: Array) -> Found:
     slope = balance * (factor * d_entropy + d_factor * entropy)
     if not z_given:
         slope = np.where((x >= e) & (x <= 1 - e), slope, 0.0)
-    return balance * factor * entropy, lambda share: share * slope, None, None
+    return balance * factor * entropy, lambda share: share * slope, None, None, False
 
 
 def categorical_hinge(a: Mapping[str, Any], x: Array, targets: Array) -> Found:
@@ -176,7 +182,7 @@ def categorical_hinge(a: Mapping[str, Any], x: Array, targets: Array) -> Found:
     values = np.maximum(np.take_along_axis(wrong, best[..., None], -1)[..., 0] - right + 1, 0.0)
     active = (values > 0).astype(np.float64)[..., None]
     slope = active * (np.eye(x.shape[-1])[best] * (t <= 0) - t)
-    return values, lambda share: share[..., None] * slope, None, None
+    return values, lambda share: share[..., None] * slope, None, None, False
 
 
 ITEMS: dict[str, Callable[..., Found]] = {

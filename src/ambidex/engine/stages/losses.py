@@ -26,6 +26,7 @@ class Items:
     back: Callable[[Array], Array]
     weights: Array | None = None  # of classes, and 0 for ignored items
     counted: Array | None = None  # which items exist at all (ignored ones do not)
+    weighted: bool = False  # the values hold the weights already; then those only say how much the items count
 
 
 def value(op: str, attrs: Mapping[str, Any], outputs: Array, targets: Array, weights: Array | None = None) -> float:
@@ -59,13 +60,16 @@ def _reduced(a: Mapping[str, Any], items: Items, weights: Array | None) -> tuple
     """By how much each item counts in the loss, and the loss."""
     values = items.values
     counts = np.ones_like(values)
+    sizes = np.ones_like(values)
     if items.weights is not None:
-        counts = counts * items.weights
+        sizes = sizes * items.weights
+        counts = counts if items.weighted else counts * items.weights
     if weights is not None:
         w = np.asarray(weights, np.float64)
-        counts = counts * w.reshape(w.shape + (1,) * (values.ndim - w.ndim))
+        w = w.reshape(w.shape + (1,) * (values.ndim - w.ndim))
+        counts, sizes = counts * w, sizes * w
     if items.counted is not None:
-        counts = counts * items.counted
+        counts, sizes = counts * items.counted, sizes * items.counted
     reduction = a.get("reduction", "mean")
     if reduction in ("sum", "none"):
         size = 1.0
@@ -76,8 +80,11 @@ def _reduced(a: Mapping[str, Any], items: Items, weights: Array | None) -> tuple
     elif reduction == "mean_of_sums":  # summed over the last axis, then the mean (Keras' divergence)
         size = float(np.prod(values.shape[:-1]))
     elif reduction == "mean":
-        by_weight = a.get("weights_by", "count") == "sum"
-        size = float(counts.sum() if by_weight else values.size if items.counted is None else items.counted.sum())
+        if a.get("weights_by", "count") == "sum" and not a.get("count_ignored"):
+            size = float(sizes.sum())
+        else:
+            every = items.counted is None or a.get("count_ignored")
+            size = float(values.size if every or items.counted is None else items.counted.sum())
     else:
         raise UnsupportedError(f"no reduction '{reduction}' is known")
     share = counts / size if size else counts * np.nan
@@ -143,7 +150,7 @@ def _log_cosh(a: Mapping[str, Any], x: Array, t: Array) -> tuple[Array, Array]:
 
 
 def _hinge(a: Mapping[str, Any], x: Array, t: Array) -> tuple[Array, Array]:
-    sign = np.where(t == 0, -1.0, t)  # Keras takes 0/1 as -1/1
+    sign = 2 * t - 1 if np.isin(t, (0, 1)).all() else t  # Keras takes 0/1 as -1/1, where there is nothing else
     margin = 1 - sign * x
     return np.maximum(margin, 0.0), np.where(margin > 0, -sign, 0.0)
 

@@ -15,7 +15,8 @@ from ambidex.core.ops import with_defaults
 from ambidex.core.types import Array
 from ambidex.errors import UnsupportedError
 
-#: one update: (weight, gradient, rate, number of the update from 1) -> weight
+#: one update: (weight, gradient, rate, number of the update from 1) -> weight. Decoupled decay has been taken off the
+#: weight before.
 Step = Callable[[Array, Array, float, int], Array]
 
 
@@ -186,27 +187,34 @@ def _rms(x: Array) -> float:
 
 
 def _adafactor(a: Mapping[str, Any], w0: Array) -> Step:
-    """Shazeer and Stern 2018: row and column means of the second moment for matrices, the update cut by its RMS."""
-    e1, e2, limit = float(a["epsilon_1"]), float(a["epsilon_2"]), float(a["clip_threshold"])
+    """Shazeer and Stern 2018: row and column means of the second moment for matrices, the update cut by its RMS.
+
+    ``epsilon_1`` is added to every squared gradient (the paper, Keras); ``epsilon_in_max``: it is the smallest root of
+    the second moment that is divided by, and the least mean of the rows (torch). ``size_before_decay``: the step is a
+    share of the weight as it was before decay was taken off it (torch).
+    """
+    e1, e2, limit = (float(a[n]) for n in ("epsilon_1", "epsilon_2", "clip_threshold"))
+    e1, floor = (0.0, e1) if a["epsilon_in_max"] else (e1, 0.0)
     matrix = w0.ndim > 1
     row, column = (np.zeros(w0.shape[:-1]), np.zeros(w0.shape[:-2] + w0.shape[-1:])) if matrix else (None, None)
-    whole = np.zeros_like(w0)
+    whole, last = np.zeros_like(w0), w0
 
     def step(w: Array, g: Array, rate: float, n: int) -> Array:
-        nonlocal row, column, whole
-        size = min(rate, 1 / np.sqrt(n)) if a["relative_step"] else rate
-        size *= max(e2, _rms(w))
+        nonlocal row, column, whole, last
+        size = min(rate, 1 / np.sqrt(n)) * max(e2, _rms(last if a.get("size_before_decay") else w))
         b2 = 1 - float(n) ** float(a["beta_2_decay"])
         square = g * g + e1
         if row is not None and column is not None:
             row = b2 * row + (1 - b2) * square.mean(-1)
             column = b2 * column + (1 - b2) * square.mean(-2)
-            share = (row / row.mean(-1, keepdims=True))[..., None]
-            change = g / np.sqrt(share * column[..., None, :])
+            share = (row / np.maximum(row.mean(-1, keepdims=True), floor))[..., None]
+            second = share * column[..., None, :]
         else:
             whole = b2 * whole + (1 - b2) * square
-            change = g / np.sqrt(whole)
-        return w - size * change / max(1.0, _rms(change) / limit)
+            second = whole
+        change = g / np.sqrt(np.maximum(second, floor * floor))
+        last = w - size * change / max(1.0, _rms(change) / limit)
+        return last
 
     return step
 
@@ -228,11 +236,14 @@ def variants(op: str, attrs: Mapping[str, Any]) -> list[tuple[str, dict[str, Any
     ):  # fmt: skip
         if name in full:
             found.append((called, {**a, name: not full[name]}))
-    if float(full.get("weight_decay") or 0.0):
+    decay = float(full.get("weight_decay") or 0.0)
+    if decay:
         found.append(("decay_coupling", {**a, "decoupled": not full["decoupled"]}))
         found.append(("decay_missing", {**a, "weight_decay": 0.0}))
-        found.append(("decay_twice", {**a, "weight_decay": 2 * float(full["weight_decay"])}))
-        found.append(("decay_half", {**a, "weight_decay": 0.5 * float(full["weight_decay"])}))
+        found.append(("decay_twice", {**a, "weight_decay": 2 * decay}))
+        found.append(("decay_half", {**a, "weight_decay": 0.5 * decay}))
+    if op == "Adafactor" and decay and full["decoupled"] and not full.get("size_before_decay"):
+        found.append(("epsilon_place", {**a, "epsilon_in_max": True, "size_before_decay": True}))  # all of torch's way
     if float(full.get("momentum") or 0.0):
         found.append(("momentum_missing", {**a, "momentum": 0.0, "nesterov": False}))
     return found

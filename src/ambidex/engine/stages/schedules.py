@@ -42,7 +42,11 @@ def _cosine(a: Mapping[str, Any], t: int) -> float:
 
 def _restarts(a: Mapping[str, Any], t: int) -> float:
     length, size, left = float(a["steps"]), 1.0, float(t)
+    if length <= 0 or float(a["t_mul"]) <= 0:
+        raise UnsupportedError("a cosine of no length has no rate")
     while left >= length:
+        if length < 1e-9:  # periods that shrink add up to a finite time
+            raise UnsupportedError("the periods of the cosine end before this update")
         left -= length
         length *= float(a["t_mul"])
         size *= float(a["m_mul"])
