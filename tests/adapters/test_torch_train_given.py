@@ -126,6 +126,26 @@ def test_a_loss_that_holds_weights_leaves_no_gradients() -> None:
     assert all(np.array_equal(a, before[n]) for n, a in weights_of(model).items())
 
 
+LOSSES = {
+    "margin": nn.MultiLabelSoftMarginLoss(),
+    "margin, sum": nn.MultiLabelSoftMarginLoss(reduction="sum"),
+    "margin function": F.multilabel_soft_margin_loss,
+    "old words": functools.partial(F.mse_loss, size_average=False),
+    "older words": functools.partial(F.binary_cross_entropy_with_logits, reduce=True),
+}
+
+
+@pytest.mark.filterwarnings("ignore:size_average and reduce")
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_of_torch_are_told_by_name(name: str) -> None:
+    from ambidex.engine.stages import losses
+
+    out, y = RNG.standard_normal((5, 3)).astype(np.float32), RNG.integers(0, 2, (5, 3)).astype(np.float32)
+    trainer = torch_.trainer(made(), {"loss": LOSSES[name]})
+    form, got = trainer.forms["loss"], trainer.loss({"0": out}, y)
+    assert form.op and losses.value(form.op, form.attrs, out, y) == pytest.approx(got.value, rel=1e-6)
+
+
 def test_whole_numbers_are_made_real_for_losses_that_need_it() -> None:
     trainer = torch_.trainer(made(), {"loss": nn.BCEWithLogitsLoss()})
     out = RNG.standard_normal((4, 1)).astype(np.float32)
@@ -304,6 +324,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[AmbidexError], str]] = {
     "a clipping": ({"clip": broken}, RunError, "clip of the torch side raised ValueError: no such thing"),
     "going back": ({"loss": lambda out, y: BreaksBackwards.apply(out).mean()}, RunError, "backward pass"),
     "leaving": ({"loss": lambda out, y: exit(3)}, RunError, "sys.exit"),
+    "a class": ({"loss": nn.MSELoss}, InputError, r"the class MSELoss. Give MSELoss\(\)"),
     "no loss": ({"loss": None}, InputError, "no loss"),
 }  # fmt: skip
 

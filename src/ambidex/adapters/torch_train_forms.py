@@ -48,6 +48,7 @@ _LOSSES: dict[str, Callable[[Mapping[str, Any]], tuple[str, dict[str, Any]] | No
     "binary_cross_entropy": lambda p: None if p["weight"] is not None else (
         "BinaryCrossEntropy", {"from_logits": False, "epsilon": 0.0, "clamp": -100.0},
     ),
+    "multilabel_soft_margin_loss": lambda p: None if p["weight"] is not None else ("BinaryCrossEntropy", {}),
     "mse_loss": lambda p: ("MSE", _elementwise()) if p.get("weight") is None else None,
     "l1_loss": lambda p: ("MAE", _elementwise()) if p.get("weight") is None else None,
     "huber_loss": lambda p: ("Huber", _elementwise(delta=p["delta"])) if p.get("weight") is None else None,
@@ -61,7 +62,7 @@ _MODULES = {
     nn.CrossEntropyLoss: "cross_entropy", nn.NLLLoss: "nll_loss", nn.BCELoss: "binary_cross_entropy",
     nn.BCEWithLogitsLoss: "binary_cross_entropy_with_logits", nn.MSELoss: "mse_loss", nn.L1Loss: "l1_loss",
     nn.HuberLoss: "huber_loss", nn.SmoothL1Loss: "smooth_l1_loss", nn.KLDivLoss: "kl_div",
-    nn.PoissonNLLLoss: "poisson_nll_loss",
+    nn.PoissonNLLLoss: "poisson_nll_loss", nn.MultiLabelSoftMarginLoss: "multilabel_soft_margin_loss",
 }  # fmt: skip
 
 
@@ -88,6 +89,10 @@ def loss_form(loss: Any) -> Form:
         return form
     form.op, form.attrs = made
     reduction = given.get("reduction", "mean")
+    if given.get("size_average") is not None or given.get("reduce") is not None:  # as it was said before torch 1.0
+        reduction = torch.nn._reduction.legacy_get_string(given.get("size_average"), given.get("reduce"), False)
+    if name == "multilabel_soft_margin_loss" and reduction == "sum":  # over the samples; the labels are averaged
+        reduction = "sum_of_means"
     form.attrs["reduction"] = reduction
     return form
 

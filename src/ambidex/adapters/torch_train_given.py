@@ -36,6 +36,9 @@ def checked(given: Mapping[str, Any] | None) -> dict[str, Any]:
         if value is None or callable(value) or (name == "optimizer" and isinstance(value, torch.optim.Optimizer)):
             continue
         raise InputError(f"{name} of the torch side is no function: {type(value).__name__}", todo=f"Give {how}")
+    loss = words.get("loss")
+    if isinstance(loss, type) and issubclass(loss, nn.Module):
+        raise InputError(f"loss of the torch side is the class {loss.__name__}", todo=f"Give {loss.__name__}()")
     if "scheduler" in words and "optimizer" not in words:
         raise InputError("the torch side has a scheduler and no optimizer", todo="Give both")
     accumulate = words.get("accumulate", 1)

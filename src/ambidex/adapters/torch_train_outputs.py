@@ -33,7 +33,9 @@ def maker(output: Any, prefix: str = "") -> Maker:
         return lambda tensors: tensors.get(name)
     if isinstance(output, rnn.PackedSequence):
         name, lengths = prefix or "0", rnn.pad_packed_sequence(output)[1]
-        return lambda tensors: rnn.pack_padded_sequence(tensors[name], lengths, True, enforce_sorted=False)
+        return lambda tensors: (
+            rnn.pack_padded_sequence(tensors[name], lengths, True, enforce_sorted=False) if name in tensors else None
+        )
 
     def inner(items: Iterable[tuple[str, Any]]) -> list[Maker]:
         return [maker(v, f"{prefix}.{n}" if prefix else n) for n, v in items]
