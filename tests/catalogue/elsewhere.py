@@ -96,13 +96,14 @@ def caffe_input() -> Pair:
 
 
 def rounded_pixels() -> Pair:
+    """Twice the size: every weight is a multiple of 1/16, so that halves are the same halves on both sides."""
     x = np.round(image(scale=255.0, size=4))
     reference = Net(
-        lambda m, x: m.conv(F.interpolate(x, size=(6, 6), mode="bilinear").round().clamp(0, 255) / 255.0),
+        lambda m, x: m.conv(F.interpolate(x, size=(8, 8), mode="bilinear").round().clamp(0, 255) / 255.0),
         conv=nn.Conv2d(3, 4, 3),
     )
     candidate = KerasNet(
-        lambda m, x: m.conv(ops.clip(ops.image.resize(x, (6, 6)), 0, 255) / 255.0), conv=layers.Conv2D(4, 3)
+        lambda m, x: m.conv(ops.clip(ops.image.resize(x, (8, 8)), 0, 255) / 255.0), conv=layers.Conv2D(4, 3)
     )
     return pair(reference.eval(), candidate, x, channels_last=True)
 
@@ -163,6 +164,17 @@ def one_pixel() -> Pair:
         lambda m, x: m.conv(RESIZE.resize_bilinear(m.first(x), (1, 1))),
         first=layers.Conv2D(4, 3),
         conv=layers.Conv2D(5, 1),
+    )
+    return pair(reference.eval(), candidate, x, channels_last=True)
+
+
+def shifted_batch() -> Pair:
+    """What the runtime did: every sample gets the pixels of the next one."""
+    x = image(n=4, size=8)
+    reference = Net(lambda m, x: m.conv(F.interpolate(x, size=(16, 16), mode="nearest")), conv=nn.Conv2d(3, 4, 3))
+    candidate = KerasNet(
+        lambda m, x: m.conv(ops.image.resize(ops.take(x, np.array([1, 2, 3, 3]), axis=0), (16, 16), "nearest")),
+        conv=layers.Conv2D(4, 3),
     )
     return pair(reference.eval(), candidate, x, channels_last=True)
 
@@ -309,35 +321,65 @@ def raw_integers() -> Pair:
     return pair(reference.eval(), candidate, x)
 
 
+class Quantised(nn.Module):
+    """Normalised and taken to 8 bits; ``inside``: the raw pixels are taken to 8 bits, and then normalised."""
+
+    def __init__(self, inside: bool) -> None:
+        super().__init__()
+        self.inside, self.a = inside, nn.Linear(64, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.inside:
+            return self.a((self.bits(x, 2.0) - 120.0) / 60.0)
+        return self.a(self.bits((x - 120.0) / 60.0, 1.0 / 60.0))
+
+    @staticmethod
+    def bits(x: torch.Tensor, scale: float) -> torch.Tensor:
+        return torch.fake_quantize_per_tensor_affine(x, scale, 0, -128, 127)
+
+
+def coarse_ranges() -> Pair:
+    x = (rng().random((5, 64)) * 255).astype(np.float32)
+    return pair(Quantised(False).eval(), Quantised(True).eval(), x)
+
+
 CASES: list[Case] = [
     Case("R05", "Antialias on downscaling", antialias, ("AMB183",)),
     Case("D01", "Shuffle buffer smaller than the data", not_here="data", note="the order of samples over an epoch"),
     Case("D05", "numpy seed shared by loader workers", not_here="data", note="gone since torch 1.9"),
     Case("D06", "JPEG decoder DCT and chroma upsampling", not_here="data", note="pixels differ before the first layer"),
-    Case("D08", "BGR mean-subtracted against RGB scaled input", caffe_input, ("AMB149", "AMB192", "AMB193", "AMB194")),
+    Case("D08", "BGR mean-subtracted against RGB scaled input", caffe_input, ("AMB149", "AMB192", "AMB193", "AMB194"),
+         note="found: AMB100; each of its three faults alone is named"),
     Case("D09", "Resize returns float or rounded uint8", rounded_pixels, ("AMB193", "AMB603")),
     Case("T01", "Accent stripping and lower-casing flags", not_here="data", note="other ids from the tokenizer"),
     Case("T02", "Unicode NFD input and longest-prefix rule", not_here="data", note="other ids from the tokenizer"),
     Case("T05", "Re-trained sentencepiece model converted inexactly", not_here="data",
          note="other ids from the tokenizer"),
     Case("T06", "Attention mask guessed when pad id equals eos id", guessed_mask, ("AMB401",)),
-    Case("AU02", "Frames cut by n_fft or by window length", frames, ("AMB145", "AMB198")),
+    Case("AU02", "Frames cut by n_fft or by window length", frames, ("AMB145", "AMB198"),
+         note="found: AMB100; there is no rule for spectra"),
     Case("R07", "pytorch_half_pixel with output size 1", one_pixel, ("AMB180",)),
-    Case("R10", "Nearest Resize transformed batch and channel axes too", not_here="build",
-         note="a fault of one version of a runtime"),
-    Case("RN06", "ONNX GRU linear_before_reset attribute", reset_before, ("AMB150",)),
-    Case("M01", "Comparison or export without eval()", left_in_training, ("AMB106", "AMB310")),
+    Case("R10", "Nearest Resize transformed batch and channel axes too", shifted_batch, ("AMB149", "AMB194")),
+    Case("RN06", "ONNX GRU linear_before_reset attribute", reset_before, ("AMB150",),
+         note="found: AMB100; named when both sides give the whole sequence"),
+    Case("M01", "Comparison or export without eval()", left_in_training, ("AMB106", "AMB310"),
+         note="the module is put into inference mode for the comparison: equal"),
     Case("M04", "Dynamo ONNX exporter keeps dropout of a train-mode module", exported_dropout, ("AMB310",)),
     Case("M05", "Traced or scripted file keeps the mode it was made in", recorded_mode, ("AMB310", "AMB311")),
-    Case("DT08", "Index dtype int64 or int32", narrow_ids, ("AMB603",)),
-    Case("X01", "Softmax before opset 13 flattens", flattened_softmax, ("AMB118",)),
-    Case("X02", "Shapes baked in by tracing", baked_length, ("AMB192", "AMB197")),
+    Case("DT08", "Index dtype int64 or int32", narrow_ids, ("AMB603",),
+         note="found: AMB173, other ids; the cast is not named"),
+    Case("X01", "Softmax before opset 13 flattens", flattened_softmax, ("AMB118",),
+         note="ends in a TypeError: a softmax over two axes"),
+    Case("X02", "Shapes baked in by tracing", baked_length, ("AMB192", "AMB197", "AMB198")),
     Case("X04", "Graph optimiser changes the result", not_here="export", note="levels of optimisation of one file"),
     Case("X07", "align_corners Resize gave the asymmetric result", ignored_corners, ("AMB180",)),
     Case("X08", "Export-time constants next to an LSTM", baked_range, ("AMB173", "AMB197")),
-    Case("XT01", "Data-dependent branch recorded once", recorded_branch, ("AMB193", "AMB194", "AMB195")),
-    Case("XL01", "Raw values fed without scale and zero point", raw_integers, ("AMB192", "AMB193")),
-    Case("XL04", "Normalisation inside the quantised graph", not_here="export", note="ranges of a quantised file"),
+    Case("XT01", "Data-dependent branch recorded once", recorded_branch, ("AMB193", "AMB194", "AMB195"),
+         note="found: AMB100; a constant added against one multiplied has no name"),
+    Case("XL01", "Raw values fed without scale and zero point", raw_integers, ("AMB192", "AMB193"),
+         note="found: AMB191, though the candidate has nothing to take the value from"),
+    Case("XL04", "Normalisation inside the quantised graph", coarse_ranges, ("AMB198", "AMB199"),
+         note="found: AMB100; the exchanged order is not tried"),
     Case("XL05", "Fake-quant graph is not bit-equal to integer kernels", not_here="export",
          note="integer kernels of a quantised file"),
 ]  # fmt: skip
