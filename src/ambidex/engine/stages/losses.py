@@ -6,7 +6,7 @@ that both frameworks document; where they differ the attribute says which is mea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ import numpy as np
 from ambidex.core.ops import with_defaults
 from ambidex.core.types import Array
 from ambidex.engine.stages import class_losses
+from ambidex.engine.stages.loss_candidates import catalogue as catalogue
+from ambidex.engine.stages.loss_candidates import variants as variants
 from ambidex.errors import UnsupportedError
 
 
@@ -206,123 +208,3 @@ def _classes(of: Callable[..., class_losses.Found]) -> Callable[..., Items]:
 
 for _op, _of in class_losses.ITEMS.items():
     _ITEMS[_op] = _classes(_of)
-
-
-# ------------------------------------------------------------------------------- what people write, rightly or wrongly
-_SMOOTHINGS = (0.1, 0.05, 0.2, 0.01)
-_CLASS_KINDS: tuple[dict[str, Any], ...] = (
-    {},
-    {"from_logits": False},
-    {"from_logits": False, "renormalise": "after"},
-    {"from_logits": False, "renormalise": "no", "epsilon": 0.0},
-    {"from_logits": False, "log_input": True},
-    {"softmax_twice": True},
-)
-_TWO_KINDS: tuple[dict[str, Any], ...] = (
-    {},
-    {"from_logits": False},
-    {"from_logits": False, "epsilon": 0.0, "clamp": -100.0},
-)
-_REDUCTIONS = ("mean", "sum", "batchmean", "sum_of_means", "mean_of_sums")
-
-
-def variants(op: str, attrs: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """The ways in which a loss of this kind is got wrong: (name, all attributes)."""
-    a = dict(attrs)
-    found: list[tuple[str, dict[str, Any]]] = []
-    if op in ("CrossEntropy", "BinaryCrossEntropy", "FocalBinary"):
-        logits = bool(with_defaults(op, a)["from_logits"])
-        found.append(("probabilities_as_logits" if not logits else "logits_as_probabilities",
-                      {**a, "from_logits": not logits, "log_input": False} if op == "CrossEntropy"
-                      else {**a, "from_logits": not logits}))  # fmt: skip
-        if logits and op != "FocalBinary":
-            found.append(("softmax_twice", {**a, "softmax_twice": True}))
-    if op == "CrossEntropy":
-        if a.get("class_weights") is not None:
-            by = with_defaults(op, a)["weights_by"]
-            found += [
-                ("weights_by", {**a, "weights_by": "count" if by == "sum" else "sum"}),
-                ("class_weights_missing", {**a, "class_weights": None}),
-                ("smooth_weighted", {**a, "smooth_weighted": not with_defaults(op, a)["smooth_weighted"]}),
-            ]
-        if a.get("ignore_index") is not None:
-            found.append(("ignored_counted", {**a, "ignore_index": None}))
-    if op == "BinaryCrossEntropy" and (a.get("class_weights") is not None or a.get("pos_weight") is not None):
-        found.append(("class_weights_missing", {**a, "class_weights": None, "pos_weight": None}))
-        if a.get("class_weights") is not None:
-            found.append(("weights_by", {**a, "weights_by": "sum"}))
-    if op in ("MSE", "MAE", "Huber", "SmoothL1", "LogCosh", "Hinge", "Poisson"):
-        found += [("broadcast", {**a, "broadcast": how}) for how in (True, "flat")]
-    if float(a.get("label_smoothing") or 0.0):
-        found.append(("label_smoothing_missing", {**a, "label_smoothing": 0.0}))
-    given = with_defaults(op, a).get("reduction")
-    found += [(f"reduction_{r}", {**a, "reduction": r}) for r in _REDUCTIONS if r != given]
-    found += [(f"factor_{k:g}", {**a, "factor": k}) for k in (0.5, 2.0) if float(a.get("factor", 1.0)) == 1.0]
-    return found
-
-
-def catalogue(
-    outputs: Array, targets: Array, weights: Array | None = None, known_weights: Sequence[float] | None = None
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The forms that may stand behind code of the user's own, likeliest first, by shape and type of the targets.
-
-    ``known_weights``: class weights that the other side declares.
-    """
-    x, t = np.asarray(outputs), np.asarray(targets)
-    ids = t.dtype.kind in "iub" and t.size * x.shape[-1] == x.size and x.shape[-1] > 1
-    alike = t.size == x.size
-    distribution = alike and x.ndim > 1 and x.shape[-1] > 1 and np.allclose(np.asarray(t, float).sum(-1), 1.0)
-    two = alike and bool(np.isin(t, (0, 1)).all())
-    if ids or distribution:
-        weightings: list[dict[str, Any]] = [{}]
-        if known_weights is not None and len(known_weights) == x.shape[-1]:
-            weightings += [{"class_weights": list(known_weights), "weights_by": by} for by in ("sum", "count")]
-        for weighting in weightings:
-            for kind in (
-                {},
-                {"from_logits": False},
-                {"from_logits": False, "log_input": True},
-                {"softmax_twice": True},
-            ):
-                for smoothing in (0.0, *_SMOOTHINGS):
-                    for reduction in ("mean", "sum"):
-                        yield (
-                            "CrossEntropy",
-                            {**kind, **weighting, "label_smoothing": smoothing, "reduction": reduction},
-                        )
-        if ids and (t == 0).any():  # padding left out
-            yield "CrossEntropy", {"ignore_index": 0}
-    if two:
-        if known_weights is not None and len(known_weights) == 2:
-            for kind in _TWO_KINDS:
-                for by in ("sum", "count"):
-                    yield "BinaryCrossEntropy", {**kind, "class_weights": list(known_weights), "weights_by": by}
-        if known_weights is not None and len(known_weights) == 1:
-            yield "BinaryCrossEntropy", {"pos_weight": float(known_weights[0])}
-        for kind in _TWO_KINDS:
-            for smoothing in (0.0, *_SMOOTHINGS):
-                for reduction in ("mean", "sum", "batchmean"):
-                    yield "BinaryCrossEntropy", {**kind, "label_smoothing": smoothing, "reduction": reduction}
-        for logits in (True, False):
-            for gamma, alpha, balanced in (
-                (2.0, 0.25, False),
-                (2.0, 0.25, True),
-                (1.0, 0.25, False),
-                (5.0, 0.25, False),
-            ):
-                yield "FocalBinary", {"from_logits": logits, "gamma": gamma, "alpha": alpha, "balanced": balanced}
-    if alike:
-        for op in ("MSE", "MAE", "Huber", "SmoothL1", "LogCosh"):
-            for factor in (1.0, 0.5, 2.0):
-                for reduction in ("mean", "sum", "batchmean", "sum_of_means"):
-                    yield op, {"reduction": reduction, "factor": factor}
-            if x.ndim == 2 and x.shape[1] == 1:
-                yield op, {"broadcast": True}
-                yield op, {"broadcast": "flat"}
-    if distribution:
-        for reduction in ("mean_of_sums", "mean", "sum"):
-            for logs in (False, True):
-                yield "KLDiv", {"from_logs": logs, "reduction": reduction}
-    if alike and x.ndim > 1:
-        for sign, offset in ((-1.0, 0.0), (-1.0, 1.0), (1.0, 0.0)):
-            yield "CosineLoss", {"sign": sign, "offset": offset}

@@ -245,5 +245,5 @@ def variants(op: str, attrs: Mapping[str, Any]) -> list[tuple[str, dict[str, Any
     if op == "Adafactor" and decay and full["decoupled"] and not full.get("size_before_decay"):
         found.append(("epsilon_place", {**a, "epsilon_in_max": True, "size_before_decay": True}))  # all of torch's way
     if float(full.get("momentum") or 0.0):
-        found.append(("momentum_missing", {**a, "momentum": 0.0, "nesterov": False}))
+        found.append(("momentum_missing", {**a, "momentum": 0.0} | ({"nesterov": False} if "nesterov" in full else {})))
     return found
