@@ -68,3 +68,22 @@ def test_weights_that_are_all_tiny_are_compared_at_their_own_scale() -> None:
             module.bias.zero_()
     report = ambidex.compare(reference, candidate, inputs=[X], weights="keep")
     assert [f.code[:4] for f in report.findings] == ["AMB2"], report.findings
+
+
+def test_a_softmax_over_several_axes_is_compared() -> None:
+    import keras
+
+    class Softmax(nn.Module):
+        def __init__(self, flat: bool) -> None:
+            super().__init__()
+            self.flat = flat
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.softmax(x.flatten(1), -1).reshape(x.shape) if self.flat else torch.softmax(x, -1)
+
+    i = keras.Input((2, 3))
+    candidate = keras.Model(i, keras.layers.Softmax(axis=(1, 2))(i))
+    x = X.reshape(16, 2, 3)
+    assert ambidex.compare(Softmax(True), candidate, inputs=[x]).verdict == "equal"
+    report = ambidex.compare(Softmax(False), candidate, inputs=[x])
+    assert [f.code for f in report.findings] == ["AMB118"] and report.findings[0].proven

@@ -208,7 +208,8 @@ def _measure(
             continue
         wanted, received = port.view.to(value), c.received[port.candidate]
         floor = max(input_floor(a.reference, r, port.reference), input_floor(trace, c, port.candidate))
-        axis = int(c.layer.attrs.get("axis", -1)) if r.op == c.op in {"Softmax", "LogSoftmax"} else None
+        given = c.layer.attrs.get("axis", -1)  # Keras takes several axes as well
+        axis = given if r.op == c.op in {"Softmax", "LogSoftmax"} and isinstance(given, int) else None
         if axis is not None:
             wanted, received = visible(wanted, axis), visible(received, axis)
             floor = min(floor, floors.unmeasured(wanted))
