@@ -154,3 +154,39 @@ def test_batches_of_both_sides_are_followed() -> None:
     report = ambidex.compare(compiled(0.1), compiled(0.1), inputs=[batches[0][0]], training=given)
     steps = next(s for s in report.stages if s.stage == "steps")
     assert report.verdict == "equal" and steps.status == "same" and len(steps.curves["reference"]) == 3
+
+
+def test_an_unused_weight_is_not_decayed_on_either_side() -> None:
+    import torch
+    from torch import nn
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.unused = nn.Linear(6, 3), nn.Linear(6, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.unused(x)
+            return self.used(x)
+
+    class KerasNet(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.unused = keras.layers.Dense(3, name="used"), keras.layers.Dense(2, name="unused")
+
+        def call(self, x: Any) -> Any:
+            self.unused(x)
+            return self.used(x)
+
+    x = np.random.default_rng(0).standard_normal((8, 6)).astype(np.float32)
+    candidate = KerasNet()
+    candidate(x)
+    given = {
+        "reference": {
+            "loss": nn.MSELoss(),
+            "optimizer": lambda p: torch.optim.AdamW(p, 0.01, eps=1e-30, weight_decay=0.1),
+        },
+        "candidate": {"loss": "mse", "optimizer": keras.optimizers.AdamW(0.01, epsilon=1e-30, weight_decay=0.1)},
+    }
+    report = ambidex.compare(Net(), candidate, inputs=[x], training=given, targets=x[:, :3])
+    assert report.verdict == "equal", report.findings

@@ -99,7 +99,7 @@ def follow(both: Both) -> tuple[list[StageRow], list[Cause]]:
         try:
             outcome = _JUDGES[stage](both, rows)
         except AmbidexError as error:
-            outcome = Outcome("could_not_run", note=error.what)
+            outcome = Outcome("could_not_run", note=f"{error.what}: {error.why}" if error.why else error.what)
         rows.append(outcome.row(stage))
         for cause in outcome.causes:
             cause.framework = both.candidate.framework

@@ -122,7 +122,9 @@ def update(both: Both) -> Outcome:
     with both.carrier.carried():
         start = {n: np.array(a) for n, a in both.carrier.candidate.weights().items()}
         carried = [both.carrier(g) for g in sequence]
-        names = [n for n in both.trainable() if n in partner and n in after[0] and n in carried[0]]
+        # a weight without a gradient is left alone by both frameworks, its decay too
+        moving = {n for n, ref in partner.items() if any(r in gradients for r in ref.split(" + "))}
+        names = [n for n in both.trainable() if n in moving and n in after[0] and n in carried[0]]
         made = both.candidate.update([{n: g[n] for n in names} for g in carried], mine)
     wanted = {f"{i}|{n}": w[n] for i, w in enumerate(after) for n in names}
     received = {f"{i}|{n}": w[n] for i, w in enumerate(made) for n in names if n in w}
