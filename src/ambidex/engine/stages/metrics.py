@@ -115,8 +115,12 @@ def _f1(a: Mapping[str, Any], x: Array, t: Array, w: Array | None) -> float:
 
 
 def _r2(a: Mapping[str, Any], x: Array, t: Array, w: Array | None) -> float:
-    y = np.asarray(t, np.float64).reshape(x.shape)
-    return 1 - float(((y - x) ** 2).sum() / ((y - y.mean(0)) ** 2).sum())
+    """Of each output, then their mean (Keras' and scikit-learn's default); one that never varies counts 0."""
+    y = np.asarray(t, np.float64).reshape(len(x), -1)
+    weight = (np.ones(len(x)) if w is None else w)[:, None]
+    mean = (weight * y).sum(0) / weight.sum()
+    left, whole = (weight * (y - x.reshape(y.shape)) ** 2).sum(0), (weight * (y - mean) ** 2).sum(0)
+    return float(np.where(whole > 0, 1 - left / np.where(whole > 0, whole, 1.0), 0.0).mean())
 
 
 _VALUES: dict[str, Callable[[Mapping[str, Any], Array, Array, Array | None], float]] = {
