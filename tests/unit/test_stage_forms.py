@@ -223,6 +223,7 @@ def test_what_changes_nothing_is_told() -> None:
     assert {"rate_in_buffer", "nesterov", "dampening"} <= inert("SGD", {"momentum": 0.0})
     assert {"weights_by", "count_ignored", "epsilon_added", "renormalise"} <= inert("CrossEntropy", {})
     assert "sums_to_one" in inert("CrossEntropy", {"from_logits": False})
+    assert "count_ignored" not in inert("CrossEntropy", {"ignore_index": 0})
 
 
 def test_kerass_relative_step_is_no_setting() -> None:

@@ -12,7 +12,8 @@ from ambidex.core.optable import OpSpec
 
 FORMS: dict[str, OpSpec] = {}
 
-#: attribute -> those without which it changes nothing (a truth value inverted: "!name")
+#: attribute -> those without which it changes nothing ("!name": unless it holds; "?name": where it is set,
+#: though it may be 0)
 _NEEDS = {
     "weights_by": ("class_weights",),
     "smooth_weighted": ("class_weights", "label_smoothing"),
@@ -25,7 +26,7 @@ _NEEDS = {
     "clamp": ("!from_logits",),
     "epsilon_added": ("!from_logits", "!log_input"),
     "sums_to_one": ("from_logits",),
-    "count_ignored": ("ignore_index",),
+    "count_ignored": ("?ignore_index",),
     "log_input": ("!from_logits",),
     "alpha": ("balanced",),
 }
@@ -39,6 +40,8 @@ def inert(op: str, attrs: Mapping[str, Any]) -> set[str]:
     def holds(need: str) -> bool:
         if need.startswith("!"):
             return need[1:] not in full or not full[need[1:]]
+        if need.startswith("?"):
+            return full.get(need[1:]) is not None
         return need not in full or bool(full[need])
 
     return {n for n in full if n in _NEEDS and not all(holds(need) for need in _NEEDS[n])}
