@@ -19,7 +19,7 @@ from tests.catalogue.case import NOT_HERE, Case
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "catalogue.md"
 #: modules of this package with a table ``CASES``
-PARTS = ("weights", "forward", "forward_more", "modes", "training", "elsewhere")
+PARTS = ("weights", "forward", "forward_more", "modes", "training", "training_more", "elsewhere")
 WANTED = 0.9
 
 
