@@ -39,10 +39,12 @@ def yes_or_no(samples: int = SAMPLES) -> np.ndarray:
 
 
 def torch_net(outputs: int = 3, end: nn.Module | None = None) -> nn.Module:
+    rng()  # from one seed
     return nn.Sequential(nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, outputs), *([end] if end else [])).eval()
 
 
 def keras_net(outputs: int = 3, end: str | None = None, **more: Any) -> keras.Model:
+    rng()
     hidden, out = layers.Dense(6, activation="tanh", **more), layers.Dense(outputs, activation=end, **more)
     return keras.Sequential([keras.Input((8,)), hidden, out])
 
@@ -254,7 +256,7 @@ CASES: list[Case] = [
     Case("L01", "Logits handed to a loss that expects probabilities", logits_as_probabilities, ("AMB322",)),
     Case("L02", "Softmax applied twice", softmax_twice, ("AMB322",)),
     Case("L05", "ignore label -1 or -100", other_sentinel, ("AMB325",),
-         note="found: AMB329; a mask that knows another sentinel, with the rest as class 0, is none of the known forms"),
+         note="found: AMB329; a mask for another sentinel, with the rest as class 0, is none of the known forms"),
     Case("L06", "CTC mean also divides by target length", ctc_mean, ("AMB324",),
          note="found: AMB329; CTC has no form of its own"),
     Case("L08", "KLDivLoss mean divides by all elements", kl_mean, ("AMB324",)),

@@ -103,12 +103,13 @@ def decayed_norm() -> Pair:
         return T.AdamW([{"params": [q for q in p if q.ndim > 1]}, {"params": plain, "weight_decay": 0.0}], 1e-2,
                        eps=TINY, weight_decay=0.1)  # fmt: skip
 
+    x = features()
     reference = nn.Sequential(nn.Linear(8, 6), nn.LayerNorm(6), nn.Tanh(), nn.Linear(6, 3)).eval()
     norm = layers.LayerNormalization(epsilon=1e-5, name="LayerNorm")
     candidate = keras.Sequential([layers.Dense(6), norm, layers.Activation("tanh"), layers.Dense(3)])
     optimizer = K.AdamW(1e-2, epsilon=TINY, weight_decay=0.1)
     optimizer.exclude_from_weight_decay(var_names=["layer_norm", "bias"])
-    return trained(reference, candidate, features(), {"loss": nn.MSELoss(), "optimizer": groups},
+    return trained(reference, candidate, x, {"loss": nn.MSELoss(), "optimizer": groups},
                    {"loss": "mse", "optimizer": optimizer}, real())  # fmt: skip
 
 
