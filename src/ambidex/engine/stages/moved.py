@@ -11,6 +11,7 @@ import numpy as np
 from ambidex.core import floor as floors
 from ambidex.core.rule import Cause
 from ambidex.core.training import Example, Form, Steps
+from ambidex.core.training_ops import inert
 from ambidex.core.types import Array
 from ambidex.engine.layout import difference
 from ambidex.engine.stages import clips, optimizers, schedules
@@ -208,6 +209,8 @@ def _without_effect(question: Question) -> list[Cause]:
     for name, (x, y) in (each[0] if each else {}).items():
         if name in _CONVENTIONS or name == "learning_rate" or x is None or y is None:
             continue
+        if all(name in inert(a.op, s[k][1]) for s in (ours, theirs) for k in question.keys):
+            continue  # Nesterov's form of no momentum
         if any(other.get(name) != (x, y) for other in each):  # only some weights: these have gradients that would show
             continue
         found.append(
