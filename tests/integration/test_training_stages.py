@@ -190,3 +190,42 @@ def test_an_unused_weight_is_not_decayed_on_either_side() -> None:
     }
     report = ambidex.compare(Net(), candidate, inputs=[x], training=given, targets=x[:, :3])
     assert report.verdict == "equal", report.findings
+
+
+def test_a_gradient_that_is_not_finite_on_one_side_is_told() -> None:
+    import torch
+    from torch import nn
+
+    class Net(nn.Module):
+        def __init__(self, guarded: bool) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.a, self.guarded = nn.Linear(6, 3, bias=False), guarded
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.a(x) ** 2  # zero for a row of zeros: the root has no slope there
+            if self.guarded:
+                return torch.where(y > 0, torch.where(y > 0, y, torch.ones_like(y)).sqrt(), torch.zeros_like(y))
+            return y.sqrt()
+
+    x = np.random.default_rng(0).standard_normal((8, 6)).astype(np.float32)
+    x[0] = 0.0
+    given = {side: {"loss": nn.MSELoss()} for side in ("reference", "candidate")}
+    for guarded in (False, True):
+        report = ambidex.compare(Net(guarded), Net(not guarded), inputs=[x], training=given, targets=x[:, :3])
+        assert [f.code for f in report.findings] == ["AMB375"], report.findings
+        assert (
+            ambidex.compare(Net(guarded), Net(guarded), inputs=[x], training=given, targets=x[:, :3]).verdict == "equal"
+        )
+
+
+def test_a_stage_that_cannot_run_leaves_it_undecided() -> None:
+    def broken(y: Any, out: Any) -> Any:
+        raise ValueError("no such class")
+
+    x = np.random.default_rng(0).standard_normal((8, 6)).astype(np.float32)
+    given = {"reference": {"loss": "mse"}, "candidate": {"loss": broken}}
+    report = ambidex.compare(compiled(0.1), compiled(0.1), inputs=[x], training=given, targets=x[:, :3])
+    assert report.verdict == "undecided" and report.exit_code == 2
+    loss = next(s for s in report.stages if s.stage == "loss")
+    assert loss.status == "could_not_run" and "no such class" in loss.note

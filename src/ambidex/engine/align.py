@@ -146,7 +146,7 @@ def start(
         free = [r for r in ref_calls.get(ref_path, []) if r not in made.by_reference]
         open_calls = [c for path in cand_paths for c in cand_calls.get(path, []) if c not in made.matches]
         for r, c in _calls_of_one_layer(made, free, open_calls):
-            if _one_thing(reference.calls[r], candidate.calls[c]):
+            if _one_thing(reference.calls[r], candidate.calls[c]) and not _a_part(made, r, c):
                 made.add(r, c, "weights")
     return made
 
@@ -181,6 +181,17 @@ def _one_thing(r: Call, c: Call) -> bool:
         return True
     a, b = main_output(r), main_output(c)
     return a is None or b is None or a.size == b.size
+
+
+def _a_part(made: Alignment, r: int, c: int) -> bool:
+    """Whether one side calls the layer once for the whole batch and the other once for each part of it: such calls are
+    no partners, what is made of the parts is compared as a region."""
+    a, b = made.reference.calls[r], made.candidate.calls[c]
+    many = [sum(x.path == call.path for x in t.calls) for t, call in ((made.reference, a), (made.candidate, b))]
+    x, y = main_output(a), main_output(b)
+    if many[0] == many[1] or x is None or y is None or x.size == y.size or not a.inputs or not b.received:
+        return False
+    return a.inputs[0].size * y.size == b.received[0].size * x.size
 
 
 def _calls_by_path(trace: Trace) -> dict[str, list[int]]:
@@ -286,7 +297,12 @@ def by_order(alignment: Alignment, families: frozenset[str] | None = None) -> in
                 continue
             key = _kind(call, exact)
             waiting = groups.get((key, cand_sources[j], cand_arrays[j])) if key else None
-            if waiting and (exact or _same_root(alignment, waiting[0], j)) and _same_width(alignment, waiting[0], j):
+            if (
+                waiting
+                and (exact or _same_root(alignment, waiting[0], j))
+                and _same_width(alignment, waiting[0], j)
+                and not _a_part(alignment, waiting[0], j)
+            ):
                 i = waiting.pop(0)
                 alignment.add(i, j, "order")
                 fresh.add(j)
@@ -371,6 +387,7 @@ def by_overlap(alignment: Alignment) -> int:
             if (
                 alignment.reference.calls[i].op == alignment.candidate.calls[j].op
                 and _same_width(alignment, i, j)
+                and not _a_part(alignment, i, j)
                 and a
                 and b
                 and len(a & b) / len(a | b) >= 0.3

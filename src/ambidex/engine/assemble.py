@@ -17,7 +17,6 @@ from ambidex.engine.job import ACCEPT, Job
 from ambidex.engine.layout import difference, scale
 from ambidex.engine.measure import Forced
 from ambidex.engine.outputs import Paired, whole
-from ambidex.engine.stages.follow import first_different
 
 
 def _rows(
@@ -148,6 +147,7 @@ def assembled(
     stages: list[StageRow],
     *,
     reproducible: bool,
+    ties: bool,
 ) -> Report:
     rows, coverage = _rows(a, chained, forced, glue, paired)
     max_abs, size, name = whole(paired, ref, chained, job.masks)
@@ -170,6 +170,10 @@ def assembled(
         job.notes.append(f"not compared, the candidate returns nothing like it: output {', '.join(lost)}")
     if rel is None:
         job.notes.append("no output of the candidate could be paired with one of the reference")
+    elif rel > ACCEPT and ties:
+        job.notes.append(
+            "the outputs differ only where a value lies on a step (round, compare, choose) and rounding decides"
+        )
     elif rel > ACCEPT and not causes:
         if whole_floor and max_abs is not None and max_abs <= floors.RATIO * whole_floor:
             job.notes.append(
@@ -192,7 +196,7 @@ def assembled(
         verdict = "not_reproducible"
     elif found:
         verdict = "different"
-    elif max_abs is None:
+    elif max_abs is None or any(row.status == "could_not_run" for row in stages):
         verdict = "undecided"
     else:
         verdict = "equal"
@@ -210,7 +214,7 @@ def assembled(
         layers=rows,
         findings=found,
         stages=_stages(stages, found),
-        first_stage=first_different(_stages(stages, found)),
+        first_stage=next((row.stage for row in _stages(stages, found) if row.status == "different"), None),
         notes=job.notes,
         weights=pairing.report,
         inputs=list(getattr(inputs, "described", [])),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from ambidex.engine import carry as carrying
 from ambidex.engine import diagnose, prove, sanity
 from ambidex.engine import weights as weighting
 from ambidex.engine.assemble import assembled
+from ambidex.engine.cancel import undone
 from ambidex.engine.explain import drawn_causes, explain_all, random_causes
 from ambidex.engine.firstrun import best_run, first_runs, implied_masks
 from ambidex.engine.glue import Glue
@@ -31,11 +32,13 @@ from ambidex.engine.settle import (
     with_floors,
     without_harmless,
 )
-from ambidex.engine.stages.carried import Carrier
-from ambidex.engine.stages.follow import Both, Training, follow
+from ambidex.engine.ties import only_ties
 from ambidex.engine.training import training_causes
 from ambidex.engine.usermap import check_paths
 from ambidex.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from ambidex.engine.stages.follow import Training
 
 
 def compare_models(
@@ -153,8 +156,11 @@ def _compare(
         }
         causes, fixes = explain_all(case, forced, paired, glue)
         causes = random + causes
+        if job.weights == "keep":
+            causes = undone(causes, ref, chained, paired, job.notes)
         if not causes:  # else they may well follow from those
             causes = other_causes(a, forced.trace, job.masks, paired)
+    ties = not causes and only_ties(job, ref, chained, forced, paired, batch)
     if mode == "train":
         with job.step("training mode", 0.9):
             causes += training_causes(case, job.reference, inputs.reference, batch, list(forced.pairs.values()))
@@ -165,6 +171,9 @@ def _compare(
             job.notes.append("the run with all fixes together failed: each is proven alone, not all of them together")
     rows: list[StageRow] = []
     if training is not None:
+        from ambidex.engine.stages.carried import Carrier  # what most comparisons never need
+        from ambidex.engine.stages.follow import Both, follow
+
         if job.reference is None:
             raise UnsupportedError(
                 "the stages of training need the live reference",
@@ -187,5 +196,18 @@ def _compare(
             rows, more = follow(both)
             causes = [*causes, *more]
     return assembled(
-        job, ref, chained, a, forced, pairing, paired, causes, fixed, inputs, glue, rows, reproducible=reproducible
+        job,
+        ref,
+        chained,
+        a,
+        forced,
+        pairing,
+        paired,
+        causes,
+        fixed,
+        inputs,
+        glue,
+        rows,
+        reproducible=reproducible,
+        ties=ties,
     )

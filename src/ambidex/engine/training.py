@@ -7,6 +7,7 @@ layer's update of its running statistics is compared on its own.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -91,7 +92,7 @@ def training_causes(
                 )
             if after.differs("var") and not after.differs("mean"):
                 found.append(_variance(case, after))
-    return found + _dropout(case)
+    return found + _dropout(case, pairs)
 
 
 def _plan(norms: list[Measured], step: Trace) -> Plan:
@@ -139,37 +140,69 @@ def _variance(case: Case, s: Stats) -> Cause:
     )
 
 
-def _dropout(case: Case) -> list[Cause]:
+def _dropout(case: Case, pairs: list[Measured]) -> list[Cause]:
+    """Rates that differ, layers of dropout that one side has not, and the dropout inside recurrent layers and
+    attention: read from the layers, since what is drawn is random."""
     a = case.alignment
     ref_sources, cand_sources = a.sources(a.reference), a.sources(a.candidate)
     waiting = [c for c in a.candidate.calls if c.op == "Dropout"]
     found: list[Cause] = []
+    alone: list[Call] = []
     for r in a.reference.calls:
         if r.op != "Dropout":
             continue
         c = next((c for c in waiting if cand_sources[c.index] == ref_sources[r.index]), None)
         if c is None:
+            alone.append(r)
             continue
         waiting.remove(c)
         rates = r.layer.attrs.get("ratio"), c.layer.attrs.get("ratio")
         if ops.differing_attrs("Dropout", {"ratio": rates[0]}, {"ratio": rates[1]}):
-            found.append(
-                Cause(
-                    "attr",
-                    "Dropout",
-                    "ratio",
-                    rates[0],
-                    rates[1],
-                    r.path,
-                    c.path,
-                    c.layer.source,
-                    case.candidate.trace.framework,
-                    case.reference.trace.framework,
-                    c.layer.cls,
-                    proof="read from both layers; what is drawn is random and was not compared",
-                )
-            )
+            found.append(_read(case, "attr", "ratio", r, c, *rates))
+    for r in [r for r in alone if _drops(r)]:
+        # the same rate at another place (before or after an activation) is the same regularisation as a rule
+        twin = next((c for c in waiting if c.layer.attrs.get("ratio") == r.layer.attrs.get("ratio")), None)
+        if twin is not None:
+            waiting.remove(twin)
+        else:
+            found.append(_read(case, "missing", "ratio", r, None, r.layer.attrs.get("ratio"), None))
+    found += [_read(case, "extra", "ratio", None, c, None, c.layer.attrs.get("ratio")) for c in waiting if _drops(c)]
+    for m in pairs:
+        r, c = m.reference, m.candidate
+        if r.op == c.op in _INSIDE:
+            for name, (x, y) in ops.differing_attrs(r.op, r.layer.attrs, c.layer.attrs).items():
+                if name in _RATES:
+                    found.append(_read(case, "attr", name, r, c, x, y))
     return found
+
+
+#: layers with a dropout of their own, and what its rates are called
+_INSIDE, _RATES = {"LSTM", "GRU", "RNN", "Attention"}, {"dropout", "recurrent_dropout", "ratio"}
+
+
+def _drops(call: Call) -> bool:
+    rate = call.layer.attrs.get("ratio")
+    return isinstance(rate, int | float) and rate > 0
+
+
+def _read(case: Case, kind: Any, name: str, r: Call | None, c: Call | None, x: object, y: object) -> Cause:
+    """A cause that both layers say themselves; ``name`` is the setting, in the words of a layer of dropout."""
+    known = c or r
+    assert known is not None
+    return Cause(
+        kind,
+        known.op,
+        name,
+        x,
+        y,
+        "" if r is None else r.path,
+        "" if c is None else c.path,
+        None if c is None else c.layer.source,
+        case.candidate.trace.framework,
+        case.reference.trace.framework,
+        "" if c is None else c.layer.cls,
+        proof="read from the layers; what is drawn is random and was not compared",
+    )
 
 
 def _cause(case: Case, m: Measured, **given: object) -> Cause:

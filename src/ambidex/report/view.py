@@ -339,6 +339,9 @@ def _why_undecided(report: Report) -> str:
         return f"{count(left, 'layer')} could not be aligned, and the cause may be there"
     if whole.max_abs is None:
         return "the outputs of the whole models could not be compared"
+    failed = [row for row in report.stages if row.status == "could_not_run"]
+    if failed:
+        return f"{listed([stages.name(row.stage) for row in failed], 4)} could not be run: {failed[0].note}"
     return "the difference is too close to rounding to call"
 
 

@@ -7,6 +7,8 @@ from ambidex.rules import defaults
 from ambidex.rules.registry import rule
 from ambidex.rules.words import Known, both, called, code, layer, write
 
+#: layers with a dropout of their own
+_INSIDE = {"LSTM", "GRU", "RNN", "Attention"}
 _TRAINING = "it shows only in training, which a pair of layers in inference does not"
 
 
@@ -89,7 +91,10 @@ class DropoutRatio(Known):
     sample = Cause("attr", "Dropout", "ratio", 0.1, 0.5)
 
     def claims(self, cause: Cause) -> bool:
-        return cause.op in {"Dropout", "AlphaDropout"} and cause.kind in {"attr", "missing", "extra", "op"}
+        inside = (
+            cause.op in _INSIDE and cause.kind == "attr" and cause.name in {"dropout", "recurrent_dropout", "ratio"}
+        )
+        return inside or (cause.op in {"Dropout", "AlphaDropout"} and cause.kind in {"attr", "missing", "extra", "op"})
 
     def title_for(self, cause: Cause) -> str:
         return {"missing": "Dropout missing", "extra": "Dropout that the reference does not have"}.get(
@@ -106,11 +111,22 @@ class DropoutRatio(Known):
                 "matters in training only."
             )
         c, r = both(cause)
+        if cause.op in _INSIDE:
+            return (
+                f"Inside its {called(cause.op)} the candidate drops {c} ({cause.name}) in training, the reference {r}."
+            )
         return f"The candidate drops {c} of the values in training, the reference {r}.{defaults.note(cause)}"
 
     def fix(self, cause: Cause) -> str:
         if cause.kind == "extra":
             return "take the dropout out"
+        if cause.op in _INSIDE:
+            rate = code(cause.reference) if isinstance(cause.reference, int | float) else "0.0"
+            keras = "recurrent_dropout" if cause.name == "recurrent_dropout" else "dropout"
+            torch = f"{layer(cause)}(..., dropout={rate}), which acts between its layers only"
+            if cause.op == "Attention":
+                torch = f"{layer(cause)}(..., dropout={rate})"
+            return write(cause, torch=torch, keras=f"{layer(cause)}({keras}={rate})")
         rate = code(cause.reference) if isinstance(cause.reference, int | float) else "the reference's rate"
         return write(cause, torch=f"nn.Dropout({rate})", keras=f"keras.layers.Dropout({rate})")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -54,14 +54,14 @@ def _of_mode(both: Both, training: bool) -> Outcome:
     wanted = both.carrier(a.weights)
     causes: list[Cause] = []
     worst, at = 0.0, (0.0, 0.0)
-    largest = max((float(np.abs(v).max()) for v in a.weights.values() if v.size), default=0.0)
+    largest = max((floors.largest(v) for v in a.weights.values()), default=0.0)
     partner = both.carrier.partners()
     differing: list[str] = []
     for name in both.trainable():
         if name not in wanted:
             continue
         mine = b.weights.get(name, np.zeros_like(wanted[name]))
-        limit = _SHARE * float(np.abs(wanted[name]).max()) + 1e-2 * _SHARE * largest + 1e-30
+        limit = _SHARE * floors.largest(wanted[name]) + 1e-2 * _SHARE * largest + 1e-30
         d = difference(wanted[name], mine)
         if d / limit > worst:
             worst, at = d / limit, (d, limit)
@@ -69,9 +69,7 @@ def _of_mode(both: Both, training: bool) -> Outcome:
             differing.append(name)
     if not differing:
         return Outcome("same", *at, note="in training mode as well" if training else "")
-    explained: dict[str, tuple[str, object]] = {
-        name: _why(both, name, wanted[name], b, a, partner) for name in differing
-    }
+    explained: dict[str, tuple[str, Any]] = {name: _why(both, name, wanted[name], b, a, partner) for name in differing}
     place = _first_place(both, a, b)
     groups: dict[str, list[str]] = {}
     for name, (why, _) in explained.items():
@@ -80,6 +78,8 @@ def _of_mode(both: Both, training: bool) -> Outcome:
         d = max(difference(wanted[n], b.weights.get(n, np.zeros_like(wanted[n]))) for n in names)
         cause = Cause("variant" if why else "unknown", "gradient", why, before=d, floor=at[1])
         cause.candidate_path, cause.reference_path = names[0], partner.get(names[0], "")
+        if why == "singular_point":
+            cause.reference, cause.candidate = explained[names[0]][1]
         cause.proven = bool(why)
         cause.detail = {
             "weights": names,
@@ -106,9 +106,12 @@ def _left_out(both: Both, name: str, partner: Mapping[str, str]) -> bool:
 
 def _why(
     both: Both, name: str, wanted: Array, mine: Gradients, theirs: Gradients, partner: Mapping[str, str]
-) -> tuple[str, object]:
+) -> tuple[str, Any]:
     """How the candidate's gradient of one weight comes from the reference's."""
     received = mine.weights.get(name)
+    finite = [bool(np.isfinite(x).all()) for x in (wanted, wanted if received is None else received)]
+    if finite[0] != finite[1]:
+        return "singular_point", tuple("finite" if f else "NaN or infinite" for f in finite)
     # several weights may stand for one: the two biases of a recurrent layer
     reached = name not in partner or any(n in theirs.weights for n in partner[name].split(" + "))
     if received is None or not received.any():

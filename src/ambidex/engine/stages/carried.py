@@ -20,6 +20,9 @@ from ambidex.engine.carry import carry
 from ambidex.engine.recording import kept
 from ambidex.engine.weights import Pairing
 
+#: what a weight holds that no partner was written into (not NaN: a gradient may be that)
+_UNSET = 31337.0
+
 
 @dataclass
 class Carrier:
@@ -66,10 +69,10 @@ class Carrier:
         """The way of the weights: through both models."""
         canonical = self._canonical(values)
         with _restored(self.candidate) as own:
-            self.candidate.set_weights({n: np.full_like(a, np.nan) for n, a in own.items() if a.dtype.kind == "f"})
+            self.candidate.set_weights({n: np.full_like(a, _UNSET) for n, a in own.items() if a.dtype.kind == "f"})
             carry(self.pairing, canonical, self.candidate, self.cand)
             made = {n: kept(a, True) for n, a in self.candidate.weights().items()}
-        return {n: a for n, a in made.items() if a.dtype.kind == "f" and not np.isnan(a).any()}
+        return {n: a for n, a in made.items() if a.dtype.kind == "f" and not (a == np.asarray(_UNSET, a.dtype)).any()}
 
     def _canonical(self, values: Mapping[str, Array]) -> Trace:
         with _restored(self.reference) as own:

@@ -109,11 +109,6 @@ def follow(both: Both) -> tuple[list[StageRow], list[Cause]]:
     return rows, causes
 
 
-def first_different(rows: Sequence[StageRow]) -> str | None:
-    """The first stage that differs."""
-    return next((r.stage for r in rows if r.status == "different"), None)
-
-
 _JUDGES = {
     "loss": lambda both, rows: scored.loss(both),
     "gradient": lambda both, rows: backward.gradient(both),

@@ -129,7 +129,7 @@ def update(both: Both) -> Outcome:
         made = both.candidate.update([{n: g[n] for n in names} for g in carried], mine)
     wanted = {f"{i}|{n}": w[n] for i, w in enumerate(after) for n in names}
     received = {f"{i}|{n}": w[n] for i, w in enumerate(made) for n in names if n in w}
-    moved = {n: float(np.abs(after[-1][n] - start[n]).max()) for n in names}
+    moved = {n: floors.largest(after[-1][n] - start[n]) for n in names}
     limits = {k: 4 * floors.least(v) + 1e-6 * moved[k.split("|", 1)[1]] for k, v in wanted.items()}
     outcome = measured(wanted, received, limits)
     question = _update_question(both, names, partner, start, carried, factors, wanted, received, limits)
@@ -285,7 +285,7 @@ def steps(both: Both, earlier: bool) -> Outcome:
     wanted: Result = {"losses": np.asarray(a.losses), **{n: np.where(heard[n], final[n], 0.0) for n in names}}
     received: Result = {"losses": np.asarray(b.losses), **{n: np.where(heard[n], b.weights[n], 0.0) for n in names}}
     share = 1e-5  # times the threshold of ten: 1e-4 relative
-    limits = {n: share * max(float(np.abs(v).max()), 1e-3) for n, v in wanted.items()}
+    limits = {n: share * max(floors.largest(v), 1e-3) for n, v in wanted.items()}
     outcome = measured(wanted, received, limits)
     if outcome.status == "different":
         noise = _noise(both, [x for x, _ in examples], a)
@@ -305,7 +305,7 @@ def _heard(both: Both, names: list[str]) -> dict[str, Array | bool]:
     gradients = _gradients(both)
     if gradients is None:
         return dict.fromkeys(names, True)
-    largest = max((float(np.abs(g).max()) for g in gradients.values() if g.size), default=0.0)
+    largest = max((floors.largest(g) for g in gradients.values()), default=0.0)
     carried = both.carrier(gradients)
     return {n: np.abs(carried[n]) > 1e-6 * largest if n in carried else True for n in names}
 

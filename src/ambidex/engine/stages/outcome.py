@@ -57,7 +57,7 @@ def measured(wanted: Mapping[str, Array], received: Mapping[str, Array], limits:
         if name not in wanted or name not in received:
             return Outcome("different", None, None, f"only one side has {name}")
         d, limit = difference(wanted[name], received[name]), limits[name]
-        ratio = d / limit if limit else float(d > 0) * (floors.RATIO + 1)
+        ratio = d / limit if limit > 0 else float(d > 0) * (floors.RATIO + 1)  # also where the limit is no number
         if ratio > worst:
             worst, at = ratio, (d, limit)
     return Outcome("different" if worst > floors.RATIO else "same", *at)
